@@ -124,8 +124,9 @@ class OverEthernet(Upgrading):
         return str(self.lab.directory / "proxy.sock")
 
     def rules(self) -> list[dict[str, Any]]:
-        """The rules of the device's card."""
+        """The rules of the device's card, without how many frames each has met."""
         found = card.ask(self.lab.card, topology.DPU_XTS.interface, "rules")
+        found = [{name: value for name, value in rule.items() if name != "frames"} for rule in found]
         return sorted(found, key=lambda rule: int(rule["queue"]))
 
     def stop(self) -> None:
