@@ -58,7 +58,7 @@ class KeptInterface:
         self.generation = 1
         #: How often the program was attached again, and queues had to be opened again.
         self.reattached = self.renewed = 0
-        self._opened_mtu = state.mtu
+        self._opened_mtu, self._queues_mac = state.mtu, state.mac
         #: The sockets of queues are bound to nothing, or are for larger frames than the interface takes.
         self.lost = False
         self._attach_at, self._attach_wait_s, self._attached_at = 0.0, 0.0, -CALM_S
@@ -144,6 +144,8 @@ class KeptInterface:
             return f"opening the queues of {found.name} again takes a restart"
         if renew:
             self._note_renewal(found)
+        elif found.mac != self.state.mac:
+            self._note_address(found)
         self.state = found
         return ""
 
@@ -156,12 +158,21 @@ class KeptInterface:
             self._log.warning("the MTU of %s is %d now, and was %d: " + then, name, found.mtu, self._opened_mtu)
         elif not self._said:
             self._log.warning("%s was away: " + then, name)
-        if found.mac != before.mac:
+        if found.mac != self._queues_mac:
             text = "%s has the address %s now, and had %s: the other end has to know it (peer_mac)"
-            self._log.warning(text, name, found.mac.hex(":"), before.mac.hex(":"))
+            self._log.warning(text, name, found.mac.hex(":"), self._queues_mac.hex(":"))
         self.generation += 1
         self.renewed += 1
-        self.lost, self._opened_mtu = False, found.mtu
+        self.lost, self._opened_mtu, self._queues_mac = False, found.mtu, found.mac
+
+    def _note_address(self, found: InterfaceState) -> None:
+        """Its queues go on with the address that they have, which is the one that the other end knows."""
+        text = "%s has the address %s now, and had %s: its queues go on with %s, which the card may no longer take"
+        used = self._queues_mac.hex(":")
+        if found.mac == self._queues_mac:
+            self._log.warning("%s has the address of its queues again, %s", found.name, used)
+        else:
+            self._log.warning(text, found.name, found.mac.hex(":"), self.state.mac.hex(":"), used)
 
     def _hold_program(self, found: InterfaceState) -> str:
         """Sees to it that the program is attached. Returns why it is not, or ""."""

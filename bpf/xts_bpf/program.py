@@ -24,6 +24,7 @@ os.environ["LIBXDP_SKIP_DISPATCHER"] = "1"  # read by libxdp at its first call
 
 from xts_bpf.bpf_object import checked, descriptor_of, map_of, open_object, programs
 from xts_bpf.native import FOLDER, ffi, lib
+from xts_bpf.stacked_devices import refuse_stacked
 
 OBJECT = FOLDER / "xts_steer.bpf.o"  # installed next to the compiled module
 PROGRAM = "xts_steer"
@@ -153,6 +154,7 @@ class SteerProgram:
         each queue has an address; probes are answered there. exclusive: drop all other traffic."""
         self.interface = interface
         self._ifindex = interface_index(interface)
+        refuse_stacked(interface)
         self._fd = -1
         self._object: Any = open_object(OBJECT, f"opening {OBJECT}")
         old = -1

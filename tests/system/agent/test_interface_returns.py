@@ -18,6 +18,7 @@ from beds.lab_cable import put_in, set_link, state_of, take_out
 from beds.metrics import scrape
 from beds.operated_proxy import wait
 from beds.ready import readable
+from beds.transfer import TRANSFER
 from xts_bpf.program import SteerProgram
 from xts_lab import topology
 from xts_lab.lab import Lab
@@ -63,26 +64,6 @@ with xts_socket.create_connection(("198.18.0.2", int(sys.argv[1])), timeout=10) 
         sock.sendall(b"later")
         print("asked", flush=True)
         print("kept" if sock.recv(5) == b"later" else "?", flush=True)
-"""
-#: Sends without a pause until it is told to end, and compares what comes back.
-TRANSFER = """
-import hashlib, os, sys, threading, xts_socket
-piece, sent, came = os.urandom(50_000), hashlib.sha256(), hashlib.sha256()
-with xts_socket.create_connection(("198.18.0.2", int(sys.argv[1])), timeout=20) as sock:
-    def receive():
-        while data := sock.recv(65536):
-            came.update(data)
-    thread = threading.Thread(target=receive)
-    thread.start()
-    ends = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.readline(), ends.set()), daemon=True).start()
-    print("begun", flush=True)
-    while not ends.is_set():
-        sock.sendall(piece)
-        sent.update(piece)
-    sock.shutdown(1)
-    thread.join()
-print("as it was sent" if sent.digest() == came.digest() else "?", flush=True)
 """
 
 

@@ -177,3 +177,24 @@ def test_without_the_right_to_mend_anything(kernel: Kernel) -> None:
     kernel.change(program_id=OURS)
     look(kept)
     assert kept.mends, "its queues were for larger messages than it sent meanwhile"
+
+
+def test_another_address(kernel: Kernel, caplog: pytest.LogCaptureFixture) -> None:
+    """The queues go on with the one that the other end knows, until they have to be opened again."""
+    kept, new = kept_by(kernel), bytes.fromhex("020000000007")
+    kernel.change(mac=new)
+    for _ in range(3):
+        assert not look(kept)
+    assert (kept.problem, kept.generation, kept.renewed) == ("", 1, 0)
+    said = (
+        "xts0 has the address 02:00:00:00:00:07 now, and had 00:00:00:00:00:00: its queues go on with 00:00:00:00:00:00"
+    )
+    assert caplog.text.count(said) == 1
+    kernel.change(mac=bytes(6))
+    assert not look(kept)
+    assert caplog.text.count("xts0 has the address of its queues again, 00:00:00:00:00:00") == 1
+    kernel.change(mac=new)
+    assert not look(kept)
+    assert look(kept, unbound=True)
+    assert kept.generation == 2
+    assert "had 00:00:00:00:00:00: the other end has to know it (peer_mac)" in caplog.text
