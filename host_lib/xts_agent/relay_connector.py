@@ -109,11 +109,12 @@ def _watch(connection: rdma_cm.Connection, relay: socket.socket) -> None:
     """Until the relay has ended."""
     with connection:
         ready = select.poll()
-        for one in (connection.fileno(), relay.fileno()):
+        for one in (*connection.filenos(), relay.fileno()):
             ready.register(one, select.POLLIN)
-        while relay.fileno() not in (events := dict(ready.poll())):
-            if connection.fileno() in events and connection.look():
-                ready.unregister(connection.fileno())  # the relay ends by itself
+        while relay.fileno() not in dict(ready.poll()):
+            if connection.look():
+                for one in connection.filenos():
+                    ready.unregister(one)  # the relay ends by itself
 
 
 def _opened(config: AgentConfig, geometry: Any, connector: socket.socket) -> Queue:

@@ -34,29 +34,33 @@ PATIENCE_S = 60.0
 
 
 class Device:
-    """A software RDMA device on an end of a veth pair. It talks with itself, and stays: taking it away waits for all
-    that is open there, and the machine goes after the tests."""
+    """A software RDMA device on an interface. Unless these are given it talks with itself, at an end of a veth pair of
+    its own. It stays: taking it away waits for all that is open there, and the machine goes after the tests."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind, self.name, self.interface = kind, f"xts{kind}", f"v{kind}"
-        self.address = ADDRESSES[kind]
+    def __init__(self, kind: str, *, name: str = "", interface: str = "", address: str = "") -> None:
+        self.kind, self.name, self.interface = kind, name or f"xts{kind}", interface or f"v{kind}"
+        self.address = address or ADDRESSES[kind]
 
     def missing(self) -> str:
         """Why there cannot be one; empty: there can."""
-        for module in (DEVICES[self.kind], "rdma_ucm", "ib_uverbs"):
-            if subprocess.run(["modprobe", module], capture_output=True, check=False).returncode:
-                return f"this kernel has no {module}"
-        return ""
+        return modules_missing(self.kind)
 
     def make(self) -> None:
-        """Makes it."""
-        # Both ends are this process's, and some devices count locked memory whoever locks it.
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        """Makes it, with its interface."""
+        unlimited_memory()
         _ip("link", "add", self.interface, "type", "veth", "peer", "name", f"{self.interface}p")
         for end in (self.interface, f"{self.interface}p"):
             _ip("link", "set", end, "up")
         _ip("addr", "add", f"{self.address}/24", "dev", self.interface)
+        self.add()
+
+    def add(self) -> None:
+        """Makes it, on an interface that is there."""
         _run("rdma", "link", "add", self.name, "type", self.kind, "netdev", self.interface)
+
+    def delete(self) -> None:
+        """Takes it away, which waits until nobody has it open. Its interface stays."""
+        _run("rdma", "link", "delete", self.name)
 
     @contextmanager
     def cut(self) -> Iterator[None]:
@@ -70,6 +74,19 @@ class Device:
     @property
     def ifindex(self) -> int:
         return socket.if_nametoindex(self.interface)
+
+
+def modules_missing(kind: str, *more: str) -> str:
+    """Which module the kernel lacks for devices of this kind; empty: none."""
+    for module in (DEVICES[kind], "rdma_ucm", "ib_uverbs", *more):
+        if subprocess.run(["modprobe", module], capture_output=True, check=False).returncode:
+            return f"this kernel has no {module}"
+    return ""
+
+
+def unlimited_memory() -> None:
+    """Both ends are this process's, and some devices count locked memory whoever locks it."""
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def _run(*words: str) -> None:

@@ -1,8 +1,7 @@
-"""An agent and a proxy over RDMA, as products: processes of their own at a software device of the virtual machine, and
-programs under `xts run`.
+"""An agent and a proxy over RDMA, as products: processes of their own at the two ends of a wire between software
+devices of the virtual machine (rdma_wire.py), and programs under `xts run`.
 
-Both are at one device, which talks with itself: on Linux before 6.12 software RoCE is in the first network namespace
-only. The proxy connects where the programs say, on this machine's loopback.
+The proxy connects where the programs say, on this machine's loopback.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.attaching.attach import Listing, list_attachments
 from xts_proxy.status import control_socket
 
-from beds.rdma import Device
+from beds.rdma_wire import Wire
 from beds.ready import readable
 
 #: The processor is emulated: imports take seconds.
@@ -85,7 +84,7 @@ class Service:
 class Products:
     """Both, in a folder. `start()` first."""
 
-    device: Device
+    wire: Wire
     folder: Path
     proxy_extra: str = ""
     rdma: dict[str, Any] = field(default_factory=dict)
@@ -94,8 +93,9 @@ class Products:
     def __post_init__(self) -> None:
         self.endpoint = str(self.folder / "agent.sock")
         self.control = str(self.folder / "proxy.sock")
-        rdma = {"address": self.device.address, "port": PORT, "hosts": [self.device.address]} | self.rdma
-        lines = ["[proxy]", 'queue = "rdma"', f'interface = "{self.device.interface}"', f'control = "{self.control}"']
+        host, dpu = self.wire.host, self.wire.dpu
+        rdma = {"address": dpu.address, "port": PORT, "hosts": [host.address]} | self.rdma
+        lines = ["[proxy]", 'queue = "rdma"', f'interface = "{dpu.interface}"', f'control = "{self.control}"']
         lines += ['metrics = "off"', "relayed_max = 8", 'log_level = "debug"', "drain_timeout_s = 1", self.proxy_extra]
         lines += ["[rdma]", *(f"{key} = {json.dumps(value)}" for key, value in rdma.items()), ALLOW_LOOPBACK]
         config = self.folder / "proxy.toml"
@@ -103,8 +103,8 @@ class Products:
         self.folder.chmod(0o777)  # both become other users, and make and remove sockets here
         start = [sys.executable, "-m"]
         self.proxy = Service([*start, "xts_proxy", "--config", str(config)], self.folder / "proxy.log")
-        agent = ["xts_agent", "--queue", "rdma", "--interface", self.device.interface, "--rdma-peer"]
-        agent += [self.device.address, "--rdma-port", str(PORT), "--endpoint", self.endpoint, "--verbose"]
+        agent = ["xts_agent", "--queue", "rdma", "--interface", host.interface, "--rdma-peer", dpu.address]
+        agent += ["--rdma-port", str(PORT), "--endpoint", self.endpoint, "--verbose"]
         self.agent = Service([*start, *agent, *self.agent_options], self.folder / "agent.log")
 
     def start(self) -> None:
@@ -153,10 +153,10 @@ class Products:
 
 
 @contextlib.contextmanager
-def products(device: Device, *, start: bool = True, **how: Any) -> Iterator[Products]:
+def products(wire: Wire, *, start: bool = True, **how: Any) -> Iterator[Products]:
     """Both, running and connected, unless they are not to `start`. In a folder that others reach, too."""
     with tempfile.TemporaryDirectory(prefix="xts-rdma-") as folder:
-        made = Products(device, Path(folder), **how)
+        made = Products(wire, Path(folder), **how)
         try:
             if start:
                 made.start()

@@ -6,22 +6,34 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
 from beds.rdma import Acceptor, Device
+from beds.rdma_wire import Wire
+
+Made = TypeVar("Made", Device, Wire)
 
 
 @pytest.fixture(scope="session", params=["rxe", "siw"])
 def device(request: pytest.FixtureRequest) -> Device:
     """A software RDMA device: RoCE or iWARP."""
+    return _made(Device(str(request.param)))
+
+
+@pytest.fixture(scope="session", params=["rxe", "siw"])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    """Two of them, with a wire between."""
+    return _made(Wire(str(request.param)))
+
+
+def _made(it: Made) -> Made:
     if not os.environ.get("XTS_VM"):
         pytest.skip("this is not the virtual machine (tests/vm/run)")
-    made = Device(str(request.param))
-    if reason := made.missing():
+    if reason := it.missing():
         pytest.skip(reason)
-    made.make()
-    return made
+    it.make()
+    return it
 
 
 @pytest.fixture(scope="session")

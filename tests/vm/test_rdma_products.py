@@ -10,64 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beds.rdma import Device
-from beds.rdma_products import PATIENCE_S, XTS, Products, products, until
-from beds.ready import readable
+from beds.rdma_clients import NOBODY, Client, Echo, echoes, processes
+from beds.rdma_products import XTS, Products, products, until
+from beds.rdma_wire import Wire
 
-CLIENT = str(Path(__file__).with_name("programs") / "plain_client.py")
-NOBODY, ANOTHER = 65534, 4711
-HASH_BYTES = 64
-Echo = tuple[int, int]
+ANOTHER = 4711
 
 
 @pytest.fixture
-def both(device: Device) -> Iterator[Products]:
-    with products(device) as made:
+def both(wire: Wire) -> Iterator[Products]:
+    with products(wire) as made:
         yield made
-
-
-class Client:
-    """The unmodified program, offloaded over RDMA."""
-
-    def __init__(self, both: Products, echo: Echo, size: int = 100_000, then: str = "end", user: int = NOBODY) -> None:
-        self.both = both
-        words = sys.executable, CLIENT, str(echo[0]), str(size), then
-        self.process = both.run(*words, user=user, stdin=subprocess.PIPE)
-
-    def hashed(self) -> None:
-        """Its next exchange was whole."""
-        assert len(self.line()) == HASH_BYTES
-
-    def line(self) -> str:
-        assert self.process.stdout
-        line = self.process.stdout.readline().strip() if readable(self.process.stdout, PATIENCE_S) else ""
-        if not line:
-            self.process.kill()
-            raise AssertionError(self.process.communicate(timeout=60)[1] + self.both.log_of_both())
-        return line
-
-    def go_on(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def ends(self) -> None:
-        told = self.process.communicate(timeout=120)[1]
-        assert self.process.returncode == 0, told + self.both.log_of_both()
-
-
-def echoes(both: Products, echo: Echo) -> None:
-    """A new program is served, by the proxy's worker."""
-    before = trunk_bytes(both)
-    client = Client(both, echo, 100_000)
-    client.hashed()
-    client.ends()
-    assert trunk_bytes(both) >= before + 100_000
-
-
-def trunk_bytes(both: Products) -> int:
-    """How many bytes of frames have come over RDMA, by the connections that there are."""
-    return sum(int(row["queue"]["rx_bytes"]) for row in both.status()["channels"] if not row["relayed"])
 
 
 def environment(both: Products) -> dict[str, str]:
@@ -77,18 +30,6 @@ def environment(both: Products) -> dict[str, str]:
 def relay_of(both: Products) -> int:
     """The process that carries the frames, whether its agent lives or not."""
     return until(lambda: processes("xts-relay"), "a relay")[0]
-
-
-def processes(name: str) -> list[int]:
-    """All of this name, in this machine."""
-    found = []
-    for comm in Path("/proc").glob("[0-9]*/comm"):
-        try:
-            if comm.read_text().strip() == name:
-                found.append(int(comm.parent.name))
-        except OSError:
-            continue
-    return found
 
 
 def opened(pid: int, what: str) -> list[str]:
@@ -111,22 +52,22 @@ def test_programs_of_several_users(both: Products, echo: Echo) -> None:
         assert not opened(one.pid, "/dev/infiniband")
     assert opened(relay_of(both), "/dev/infiniband/uverbs") and not opened(relay_of(both), "/dev/infiniband/rdma_cm")
     row = both.queue()
-    assert (row["device"], row["port"], row["connected"]) == (both.device.name, 8600, 1)
-    assert row["peer"] == both.device.address and not row["problem"]
+    assert (row["device"], row["port"], row["connected"]) == (both.wire.dpu.name, 8600, 1)
+    assert row["peer"] == both.wire.host.address and not row["problem"]
     for client in clients:
         client.go_on()
         client.hashed()
         client.ends()
     said = subprocess.run([XTS, "status", "--endpoint", both.endpoint], capture_output=True, text=True, check=False)
-    line = f"RDMA device {both.device.name} to {both.device.address} port 8600: the relay is up"
-    assert line in said.stdout or (both.device.kind == "siw" and "the relay is up" in said.stdout), said.stdout
+    line = f"RDMA device {both.wire.host.name} to {both.wire.dpu.address} port 8600: the relay is up"
+    assert line in said.stdout or (both.wire.kind == "siw" and "the relay is up" in said.stdout), said.stdout
     told = subprocess.run(
         [XTS, "doctor", "--json"], env=environment(both), capture_output=True, text=True, check=False
     ).stdout
-    assert f'"RDMA {both.device.name}"' in told and "can carry queues" in told, told
+    assert f'"RDMA {both.wire.host.name}"' in told and "can carry queues" in told, told
     control = [XTS.with_name("xts-proxy"), "status", "--control", both.control]
     told = subprocess.run(control, capture_output=True, text=True, check=False).stdout
-    assert f"RDMA device {both.device.name}" in told and "connected with the agent at" in told, told
+    assert f"RDMA device {both.wire.dpu.name}" in told and "connected with the agent at" in told, told
 
 
 # --- who ends without a word -------------------------------------------------------------------------------
@@ -192,14 +133,14 @@ def test_whoever_accepts_is_killed(both: Products, echo: Echo) -> None:
 # --- who is refused, and what cannot be --------------------------------------------------------------------
 
 
-def test_a_host_that_is_not_among_them(device: Device) -> None:
+def test_a_host_that_is_not_among_them(wire: Wire) -> None:
     """The proxy says whom it has refused, the agent that it was, and a program why it is not served."""
-    with products(device, start=False, rdma={"hosts": ["10.9.0.77"]}) as both:
+    with products(wire, start=False, rdma={"hosts": ["10.9.0.77"]}) as both:
         both.proxy.start()
         both.agent.start()
         both.agent.until_said("trying again")
         assert "REJECTED" in both.agent.said()
-        assert f"{device.address} was refused: its address is not among rdma.hosts" in both.proxy.said()
+        assert f"{wire.host.address} was refused: its address is not among rdma.hosts" in both.proxy.said()
         until(lambda: both.queue()["refused"] >= 2, "that it comes again")
         assert not both.queue()["connected"]
         client = both.run(sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 9))")
@@ -207,15 +148,15 @@ def test_a_host_that_is_not_among_them(device: Device) -> None:
         assert client.returncode and "there is no relay (the RDMA peer is not there, or does not want to" in told, told
 
 
-def test_no_device_at_the_interface(device: Device) -> None:
-    with products(device, start=False) as both:
+def test_no_device_at_the_interface(wire: Wire) -> None:
+    with products(wire, start=False) as both:
         for service in (both.proxy, both.agent):
             config = service.command.index("--config") + 1 if service is both.proxy else 0
             if config:
                 path = Path(service.command[config])
-                path.write_text(path.read_text().replace(f'"{device.interface}"', '"lo"'))
+                path.write_text(path.read_text().replace(f'"{wire.dpu.interface}"', '"lo"'))
             else:
-                service.command[service.command.index(device.interface)] = "lo"
+                service.command[service.command.index(wire.host.interface)] = "lo"
         with pytest.raises(AssertionError):
             both.proxy.start()
         assert "no RDMA device at this interface" in both.proxy.said()

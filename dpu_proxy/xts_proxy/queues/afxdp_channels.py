@@ -43,6 +43,7 @@ from xts_proxy.config.config_values import ALL, Queues
 from xts_proxy.queues.kept_ends import KeptEnds
 from xts_proxy.queues.queue_opener import QueueOpener, Told, copies_of
 from xts_proxy.queues.stored_queues import Settings, StoredQueues, store, store_failure, take
+from xts_proxy.supervisor.children import Child
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.tenants.tenants import Account, Tenants
 from xts_proxy.upgrade.handover import Channel, Sockets, channel_of, left_of
@@ -380,6 +381,10 @@ class DeviceChannels:
             self._told = True
             return {}
         return {name: getattr(found, name) for name in found.__slots__}
+
+    def children(self) -> list[Child]:
+        """The process that opens queues, where there is one."""
+        return [self.opener.child] if self.opener else []
 
     def close(self) -> None:
         self._stop_timer()

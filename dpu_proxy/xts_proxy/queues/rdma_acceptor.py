@@ -67,7 +67,7 @@ class Connected(Says, frozen=True):
 
 
 class Refused(Says, frozen=True):
-    """Somebody was."""
+    """Somebody was; also while an agent is connected."""
 
     peer: str
     why: str
@@ -75,6 +75,8 @@ class Refused(Says, frozen=True):
 
 class Ended(Says, frozen=True):
     """The connection is over."""
+
+    why: str
 
 
 Said = Listens | Fails | Asks | Steps | Connected | Refused | Ended
@@ -97,7 +99,8 @@ class Acceptor:
         self._sock, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             accepting = _Accepting(config, number, its)
-            self.child = children.fork("xts-rdma-cm", [its.fileno()], accepting.run)
+            name = f"xts-rdma-cm{number or ''}"  # each has a name of its own: status lists processes by name
+            self.child = children.fork(name, [its.fileno()], accepting.run)
         self._sock.setblocking(False)
 
     def fileno(self) -> int:
@@ -120,9 +123,9 @@ class Acceptor:
         with suppress(OSError):  # it has ended, and that is seen
             self._sock.send(msgspec.msgpack.encode(answer))
 
-    def end(self) -> None:
+    def end(self, why: str) -> None:
         """Its connection is to end."""
-        self.answer(Answer(error=errno.ECONNABORTED))
+        self.answer(Answer(errno.ECONNABORTED, why))
 
     def close(self) -> None:
         """Ends it. Harmless when repeated."""
@@ -185,6 +188,7 @@ class _Accepting:
         peer = str(found[0]) if len(found) == 1 else ", ".join(map(str, found))
         if (offered := self._ask(Asks(peer))).error:
             request.reject()
+            self._tell(Refused(peer, offered.text))
             return
         try:
             how = rdma_cm.Options(self._config.rdma.ack_timeout)
@@ -195,21 +199,30 @@ class _Accepting:
         with connection:
             self._tell(Connected(peer), connection.life)
             connection.life.close()
-            self._watch(connection)
-        self._tell(Ended())
+            why = self._watch(connection)
+        self._tell(Ended(why))
 
-    def _watch(self, connection: rdma_cm.Connection) -> None:
-        """Until the connection has ended, or is to end."""
+    def _watch(self, connection: rdma_cm.Connection) -> str:
+        """Until the connection has ended, or is to end. Says why."""
         ready = select.poll()
-        for one in (connection.fileno(), self._parent.fileno()):
+        for one in (*connection.filenos(), self._parent.fileno()):
             ready.register(one, select.POLLIN)
         while True:
             found = dict(ready.poll())
             if self._parent.fileno() in found:
-                self._parent_says()
-                return
-            if connection.fileno() in found and connection.look():
-                return
+                said = self._parent_says()
+                return said.text if said else "the proxy has ended"
+            if why := connection.look(self._turn_away):
+                return why
+
+    def _turn_away(self, request: rdma_cm.Request) -> None:
+        """Somebody asks while an agent is connected. It may be that agent, which has lost its connection."""
+        try:
+            peers = ", ".join(sorted(map(str, askers(self._port))))
+        except OSError:  # the kernel does not say
+            peers = ""
+        request.reject()
+        self._tell(Refused(peers, "another agent has this queue"))
 
     def _step(self, step: bytes) -> None:
         answer = self._ask(Steps(step))

@@ -5,7 +5,8 @@ this carries the words from one to the other. A relay attaches by HELLO, with a 
 over an interface with AF_XDP queues. Its end shows at once: its kernel ends the connection. That a relay was cut
 off, or its machine, the device notices when it has something to send and gives up repeating. If it has nothing, the
 queue would be taken for ever: so a connection over which nothing comes is ended after SILENT_S. A relay that lives
-pings twice a second.
+pings twice a second. Where the same host asks for another connection meanwhile, as it does after it was booted, or when
+its device has given up, the old one is ended as soon as it was silent for LOOK_S.
 
 Queues over RDMA cannot be handed to another proxy. After a restart agents connect again.
 """
@@ -37,6 +38,7 @@ from xts_proxy.queues.rdma_acceptor import (
     Said,
     Steps,
 )
+from xts_proxy.supervisor.children import Child
 from xts_proxy.supervisor.heartbeat import answers
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.tenants.tenants import Tenants
@@ -49,7 +51,7 @@ UNMOVABLE = "queues over RDMA cannot be handed to another proxy: restart it, and
 _AGAIN_S = 1.0
 #: A connection over which nothing has come for this time is ended.
 SILENT_S = 30.0
-_LOOK_S = 5.0
+LOOK_S = 5.0
 #: How often the log has a line about somebody who was refused, for each queue.
 _TOLD_EVERY_S = 10.0
 
@@ -67,6 +69,7 @@ class _Place:
     told_at: float = 0.0  # by the loop's clock
     heard: int = 0  # frames of its relay so far
     heard_at: float = 0.0  # by the loop's clock, when there were more
+    asks_again: bool = False  # since then, the same host
 
 
 class RdmaChannels:
@@ -112,7 +115,7 @@ class RdmaChannels:
         self._end = end
         for place in self._places:
             self._listen_to(place)
-        self._later(_LOOK_S, self._end_silent)
+        self._later(LOOK_S, self._end_silent)
 
     def _later(self, delay_s: float, function: Callable[..., None], *arguments: _Place) -> None:
         now = asyncio.get_running_loop()
@@ -121,19 +124,17 @@ class RdmaChannels:
 
     def _end_silent(self) -> None:
         """Ends the connections of those who have gone without a word."""
-        self._later(_LOOK_S, self._end_silent)
+        self._later(LOOK_S, self._end_silent)
         now = asyncio.get_running_loop().time()
         for place in self._places:
             if not place.peer or (heard := self._heard(place.number)) is None:
                 continue
             if heard != place.heard:
-                place.heard, place.heard_at = heard, now
-            elif now - place.heard_at >= SILENT_S:
-                LOG.warning(
-                    "queue %d: nothing has come from %s for %.0f s: it ends", place.number, place.peer, SILENT_S
-                )
+                place.heard, place.heard_at, place.asks_again = heard, now, False
+            elif (silent_s := now - place.heard_at) >= (LOOK_S if place.asks_again else SILENT_S):
                 place.heard_at = now
-                place.acceptor.end()
+                again = ", which asks for another connection" if place.asks_again else ""
+                place.acceptor.end(f"nothing has come for {silent_s:.0f} s from {place.peer}{again}")
 
     def _heard(self, number: int) -> int | None:
         """How many frames have come over a queue; -1: there is no channel; None: its worker does not say."""
@@ -167,7 +168,7 @@ class RdmaChannels:
         loop.remove_reader(place.acceptor.fileno())
         place.acceptor.child.kill()
         place.acceptor.close()
-        LOG.error("xts-rdma-cm: %s; it is started again", place.acceptor.child.ended())
+        LOG.error("%s: %s; it is started again", place.acceptor.child.name, place.acceptor.child.ended())
         place.problem, place.peer = "the process that accepts has ended", ""
         self._later(_AGAIN_S, self._start_again, place)
 
@@ -201,7 +202,7 @@ class RdmaChannels:
         elif isinstance(said, Refused):
             self._refused(place, said)
         elif isinstance(said, Ended):
-            LOG.info("queue %d: the agent at %s has gone", place.number, place.peer)
+            LOG.info("queue %d: the agent at %s has gone: %s", place.number, place.peer, said.why)
             place.peer = ""
 
     def _worker_of(self, number: int) -> RemoteWorker:
@@ -231,14 +232,16 @@ class RdmaChannels:
             self._worker_of(place.number).rdma_adopt(place.number, tenant, life_fd)
         except OSError as error:
             LOG.error("queue %d: the agent at %s is sent away: %s", place.number, peer, error.strerror)
-            place.acceptor.end()
+            place.acceptor.end(error.strerror or str(error))
             return
         place.peer, place.heard, place.heard_at = peer, 0, asyncio.get_running_loop().time()
+        place.asks_again = False
         place.connections += 1
         LOG.info("queue %d: connected with the agent at %s", place.number, peer)
 
     def _refused(self, place: _Place, said: Refused) -> None:
         place.refused += 1
+        place.asks_again |= said.peer == place.peer
         now = asyncio.get_running_loop().time()
         if now >= place.told_at:
             place.told_at = now + _TOLD_EVERY_S
@@ -276,6 +279,10 @@ class RdmaChannels:
     def counters(self) -> dict[str, int]:
         """There is no XDP program."""
         return {}
+
+    def children(self) -> list[Child]:
+        """Those who accept."""
+        return [place.acceptor.child for place in self._places]
 
     def look(self) -> None:
         """The connection manager looks after the device."""

@@ -30,6 +30,7 @@ from xts_messages.terminal.printable import printable
 from xts_messages.wire.wire_table import FRAME_WINDOW_MIN
 
 from xts_proxy.config.config import Config
+from xts_proxy.supervisor.children import Child
 from xts_proxy.supervisor.heartbeat import answers
 from xts_proxy.supervisor.log import LOG, Budget
 from xts_proxy.tenants.tenants import Account, Tenants
@@ -121,6 +122,10 @@ class ShmChannels:
     def programs(self) -> dict[int, tuple[int, str]]:
         """Process and program of each queue."""
         return {a.queue_id: (a.peer.pid, printable(a.peer.program)) for a in self.endpoint.attachments}
+
+    def children(self) -> list[Child]:
+        """No process of their own."""
+        return []
 
     def close(self) -> None:
         self.endpoint.close()

@@ -97,10 +97,9 @@ class Figures:
         return row | {**stats, "refused": refused, "kept": kept, "hit_rate": hits, "polling": polling}
 
     def _children(self) -> list[Child]:
-        opener = getattr(self._proxy.channels, "opener", None)
-        return [
-            process.child for process in (self._proxy.process, self._proxy.keys, self._proxy.metrics, opener) if process
-        ]
+        own = (self._proxy.process, self._proxy.keys, self._proxy.metrics)
+        of_channels = self._proxy.channels.children() if self._proxy.channels else []
+        return [process.child for process in own if process] + of_channels
 
     def _answers(self) -> bool:
         """Does the workers' process answer (whatever its workers do)?"""

@@ -35,7 +35,9 @@ _PRIVATE_BYTES_CONNECT = 56
 _PRIVATE_BYTES_ACCEPT = 196
 #: A peer without a buffer has not kept to its credits: this often its hardware may ask to wait, then the queue ends.
 RNR_RETRIES = 6
-RETRIES = 7
+#: How often what is not acknowledged is sent again. One more, 7, is the most that fits, and means "for ever" to rxe,
+#: the kernel's software RoCE: a queue whose peer has gone would never end.
+RETRIES = 6
 #: Of the address and the route, each.
 RESOLVE_MS = 2000
 _LINK = Path("/dev/infiniband/rdma_cm")
@@ -179,18 +181,27 @@ class Connection:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def fileno(self) -> int:
-        """Readable when `look()` has something to do."""
-        return self._channel.fileno()
+    def filenos(self) -> tuple[int, int]:
+        """One of them is readable when `look()` has something to do."""
+        return self._channel.fileno(), self._ours.fileno()
 
-    def look(self, timeout_s: float = 0.0) -> bool:
-        """Has it ended? Whatever the connection manager says of an established one is its end."""
+    def look(self, turn_away: Callable[[Request], None] | None = None) -> str:
+        """Why it has ended; "": it has not. Whatever the connection manager says of an established one is its end, and
+        so is the end of its queue, which closes `life`. Whoever asks at the same listener is turned away, by this
+        function or without a word."""
+        ready = select.poll()
+        ready.register(self._ours, select.POLLIN)
+        if ready.poll(0):
+            return "its queue has ended"
         try:
-            self._channel.event(timeout_s)
+            name, said, ident = self._channel.event(0.0, request=True)
         except TimeoutError:
-            return False
-        self._ours.close()
-        return True
+            return ""
+        if ident is not None:
+            (turn_away or Request.reject)(Request(self._channel, ident, said))
+            return ""
+        self._ours.shutdown(socket.SHUT_RDWR)
+        return f"the connection manager says {name}"
 
     def close(self) -> None:
         """Ends it: the peer's connection manager hears of it, as it does when this process is killed."""
@@ -215,6 +226,7 @@ def _step_of(ident: Any, state: str) -> bytes:
     for name in _OF_PATH:
         setattr(step, name, int(getattr(path, name) or 0))
     step.port_num = step.port_num or int(path.port_num)
+    step.retry_cnt = min(step.retry_cnt, RETRIES)  # whoever accepts has it from its peer
     if step.is_global:
         step.dgid = socket.inet_pton(socket.AF_INET6, path.dgid)
     return bytes(ffi.buffer(step))

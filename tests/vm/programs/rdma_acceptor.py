@@ -33,11 +33,13 @@ def main(fd: int, address: str, service: int) -> None:
                 socket.send_fds(parent, [b"established"], [connection.life.fileno()])
                 connection.life.close()
                 ready = select.poll()
-                for one in (connection.fileno(), parent.fileno()):
+                for one in (*connection.filenos(), parent.fileno()):
                     ready.register(one, select.POLLIN)
-                while connection.fileno() not in dict(ready.poll()) or not connection.look():
-                    if parent.fileno() in dict(ready.poll(0)):  # the other end wants to end it
+                while True:
+                    if parent.fileno() in dict(ready.poll()):  # the other end wants to end it
                         parent.recv(64)
+                        break
+                    if connection.look():
                         break
                 parent.send(b"ended")
 

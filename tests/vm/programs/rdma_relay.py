@@ -61,11 +61,12 @@ def main(control_fd: int, ifindex: int, address: str, service: int) -> None:
         socket.send_fds(ours, [b"connected"], [connection.life.fileno()])
         connection.life.close()
         ready = select.poll()
-        for one in (connection.fileno(), ours.fileno()):
+        for one in (*connection.filenos(), ours.fileno()):
             ready.register(one, select.POLLIN)
-        while ours.fileno() not in (events := dict(ready.poll())):  # which says that the relay has ended
-            if connection.fileno() in events and connection.look():
-                ready.unregister(connection.fileno())
+        while ours.fileno() not in dict(ready.poll()):  # which says that the relay has ended
+            if connection.look():
+                for one in connection.filenos():
+                    ready.unregister(one)
 
 
 if __name__ == "__main__":
