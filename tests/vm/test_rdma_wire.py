@@ -101,7 +101,7 @@ def test_a_plug_that_is_pulled_out(wire: Wire, hasty: Products, echo: Echo) -> N
 
 @pytest.mark.parametrize("end", ["host", "dpu"])
 def test_an_interface_that_is_switched_off(wire: Wire, hasty: Products, echo: Echo, end: str) -> None:
-    """On rxe its device has to be made anew, too: what the connection manager sends meanwhile is an error at once,
+    """On rxe its device has to be made again, too: what the connection manager sends meanwhile is an error at once,
     which ends the device's own queue pair for such messages, and it hears none any more."""
     client = Client(hasty, echo, then="lose")
     client.hashed()
