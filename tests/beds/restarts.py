@@ -11,6 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -184,10 +185,18 @@ class Ethernet(Place):
     server = str(topology.NET.addresses[0].ip)
 
     def __init__(
-        self, directory: Path, tables: str = "", queues: int = 12, *, wire: Wire | None = None, reliable: bool = False
+        self,
+        directory: Path,
+        tables: str = "",
+        queues: int = 12,
+        *,
+        wire: Wire | None = None,
+        reliable: bool = False,
+        relayed_max: int = 0,
     ) -> None:
         super().__init__(directory)
-        self.lab: Lab = raise_or_skip("afxdp", "r", queues, tables, wire=wire, reliable=reliable)
+        more: dict[str, Any] = {"wire": wire, "reliable": reliable, "relayed_max": relayed_max}
+        self.lab: Lab = raise_or_skip("afxdp", "r", queues, tables, **more)
         self._up = True
 
     def start(self) -> None:

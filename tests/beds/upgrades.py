@@ -157,7 +157,7 @@ class OverEthernet(Upgrading):
 @contextlib.contextmanager
 def upgrading(kind: str, directory: Path, tables: str = "") -> Iterator[Upgrading]:
     """A running proxy of this kind, with more tables in its configuration: "shm", "afxdp", "switch" (AF_XDP, and frames
-    have heads), or "repeated" (so, and lost frames are repeated)."""
+    have heads), "repeated" (so, and lost frames are repeated), or "relay" (one queue, which is the relay's)."""
     if kind == "shm":
         with running(directory, tables) as made:
             shm = OverSharedMemory(SharedMemory(directory), made)
@@ -166,8 +166,11 @@ def upgrading(kind: str, directory: Path, tables: str = "") -> Iterator[Upgradin
             finally:
                 shm.close()
         return
-    wire = None if kind == "afxdp" else Wire.SWITCH
-    place = Ethernet(directory, tables, wire=wire, reliable=kind == "repeated")
+    if kind == "relay":
+        place = Ethernet(directory, tables, 1, relayed_max=64)
+    else:
+        wire = None if kind == "afxdp" else Wire.SWITCH
+        place = Ethernet(directory, tables, wire=wire, reliable=kind == "repeated")
     try:
         yield OverEthernet(place, place.lab)
     finally:

@@ -53,7 +53,7 @@ static uint64_t features_of(const struct worker_state *worker, const struct xts_
 	features |= xts_packets_features(queue);
 	if (queue->traits & XTS_QUEUE_PACKETS && queue->traits & (XTS_QUEUE_FRAGMENTS | XTS_QUEUE_PARTS) &&
 	    worker->config.relayed_max)
-		features |= XTS_FEATURE_RELAY;
+		features |= XTS_FEATURE_RELAY | (features & XTS_FEATURE_MOVE ? XTS_FEATURE_MOVE_RELAYED : 0);
 	return features;
 }
 

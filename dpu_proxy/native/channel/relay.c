@@ -2,6 +2,7 @@
 #include "channel/relay.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "channel/channel.h"
 #include "relay/mux.h"
@@ -10,6 +11,19 @@ int relay_open(struct channel *trunk)
 {
 	trunk->relayed.full_told = false;
 	return xts_mux_open(&trunk->relayed.mux, trunk->queue, &trunk->link);
+}
+
+struct channel *relay_next(const struct channel *trunk, const struct channel *after)
+{
+	struct list *channels = &trunk->worker->channels, *node = after ? after->member.next : channels->next;
+
+	for (; node != channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		if (ch->relayed.trunk == trunk && !ch->dying)
+			return ch;
+	}
+	return NULL;
 }
 
 void relay_close(struct channel *trunk)
@@ -38,7 +52,7 @@ static bool begins(const struct xts_rx_frame *frame)
 	return type == XTS_LINK_HELLO || type == XTS_LINK_TOKEN;
 }
 
-static int add(struct channel *trunk, uint32_t number)
+int relay_add(struct channel **out, struct channel *trunk, uint32_t number, struct xts_tenant *tenant)
 {
 	struct worker_state *w = trunk->worker;
 	struct xts_queue *queue;
@@ -47,11 +61,13 @@ static int add(struct channel *trunk, uint32_t number)
 
 	if (error)
 		return error;
-	error = channel_open(&ch, w, queue, -1, trunk->queue_id, trunk->tenant);
+	error = channel_open(&ch, w, queue, -1, trunk->queue_id, tenant);
 	if (error) {
 		xts_queue_close(queue);
 		return error;
 	}
+	if (trunk->link.features & XTS_FEATURE_MOVE_RELAYED)
+		ch->link.config.features |= XTS_FEATURE_MOVE | XTS_FEATURE_MOVE_DATAGRAM | XTS_FEATURE_MOVE_PUSHED;
 	ch->relayed.trunk = trunk;
 	ch->relayed.number = number;
 	trunk->relayed.count++;
@@ -60,6 +76,7 @@ static int add(struct channel *trunk, uint32_t number)
 	 * all of them. */
 	list_remove(&ch->member);
 	list_append(&trunk->member, &ch->member);
+	*out = ch;
 	return 0;
 }
 
@@ -89,13 +106,14 @@ static void refuse(struct channel *trunk, uint32_t number, const struct xts_rx_f
 static bool add_for(struct channel *trunk, uint32_t number, const struct xts_rx_frame *frame)
 {
 	uint32_t max = trunk->worker->config.relayed_max;
+	struct channel *ch;
 	int error;
 
 	if (!begins(frame) || !number || number >= XTS_RELAY_SELF) {
 		trunk->worker->stats.relayed_unknown++;
 		return false;
 	}
-	error = trunk->relayed.count < max ? add(trunk, number) : -EUSERS;
+	error = trunk->relayed.count < max ? relay_add(&ch, trunk, number, trunk->tenant) : -EUSERS;
 	if (!error)
 		return true;
 	trunk->worker->stats.relayed_refused++;
@@ -124,6 +142,11 @@ bool relay_take(struct channel *trunk, const struct xts_head *head, const struct
 	xts_queue_recycle(trunk->queue, frame);
 	xts_link_recycled(&trunk->link);
 	return true;
+}
+
+uint64_t relay_features(const struct channel *ch)
+{
+	return ch->link.features | (ch->link.features & XTS_FEATURE_MOVE_RELAYED ? XTS_FEATURE_MOVE : 0);
 }
 
 bool relay_has_ended(const struct channel *ch)

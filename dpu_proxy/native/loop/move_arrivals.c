@@ -152,7 +152,10 @@ static bool run_resume(struct worker_state *w, void *argument)
 	r->result = channel_open(&ch, w, r->queue, r->life_fd, r->queue_id, r->tenant);
 	if (r->result)
 		return false;
-	move_collect(w, ch, r->how->ticket);
+	r->result = move_expect(ch, r->how);
+	if (r->result)
+		return false;
+	move_collect(w, ch, r->tenant, r->how->ticket);
 	ch->moved_epoch = r->how->epoch;
 	ch->moved_ticket = r->how->ticket;
 	ch->identity = r->identity;
@@ -166,11 +169,13 @@ int xts_worker_resume_channel(struct xts_worker *worker, struct xts_queue *queue
 {
 	struct resuming r = { .queue = queue, .life_fd = life_fd, .queue_id = queue_id, .tenant = tenant, .how = how };
 
-	if (how->known_bytes != sizeof r.identity)
+	if (how->relayed_count > XTS_RELAYED_MAX || how->known_bytes != (how->relayed_count + 1u) * sizeof r.identity)
 		return -EINVAL;
-	memcpy(&r.identity, how->known, sizeof r.identity);
-	if (r.identity.cgroup_bytes > sizeof r.identity.cgroup)
-		return -EINVAL;
+	for (uint32_t i = how->relayed_count + 1u; i-- > 0;) {
+		memcpy(&r.identity, how->known + i * sizeof r.identity, sizeof r.identity);
+		if (r.identity.cgroup_bytes > sizeof r.identity.cgroup)
+			return -EINVAL;
+	}
 	worker_request(worker, run_resume, &r);
 	return r.result;
 }

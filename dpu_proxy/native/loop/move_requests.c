@@ -10,6 +10,7 @@
 #include "connection/socket_kind.h"
 #include "connection/tcp_move.h"
 #include "connection/tcp_record.h"
+#include "loop/move_inside.h"
 #include "loop/worker_inside.h"
 #include "processes/move.h"
 #include "processes/move_record.h"
@@ -25,7 +26,7 @@
 
 /* --- may it leave? ------------------------------------------------------------------------------------------------ */
 
-static bool waits_for_sockets(const struct channel *ch)
+bool move_waits_for_sockets(const struct channel *ch)
 {
 	for (struct list *node = ch->connections.next; node != &ch->connections; node = node->next) {
 		struct connection *c = list_entry(node, struct connection, member);
@@ -36,9 +37,11 @@ static bool waits_for_sockets(const struct channel *ch)
 	return !list_empty((struct list *)&ch->returning);
 }
 
-static bool can_move(const struct channel *ch)
+bool move_is_possible(const struct channel *ch)
 {
-	return ch->link.state == XTS_LINK_UP && ch->epoch_live && ch->link.features & XTS_FEATURE_MOVE;
+	uint64_t feature = ch->relayed.mux ? XTS_FEATURE_MOVE_RELAYED : XTS_FEATURE_MOVE;
+
+	return ch->link.state == XTS_LINK_UP && ch->epoch_live && ch->link.features & feature;
 }
 
 static void count_waiting(struct xts_move_waits *waits, const char *why)
@@ -55,9 +58,9 @@ static void count_waiting(struct xts_move_waits *waits, const char *why)
 }
 
 /* What it waits for, for the operator. */
-static void tell_waiting(const struct channel *ch, struct xts_move_waits *waits)
+void move_tell_waiting(const struct channel *ch, struct xts_move_waits *waits)
 {
-	if (ch->epoch_live && !can_move(ch))
+	if (ch->epoch_live && !move_is_possible(ch))
 		count_waiting(waits, "its host cannot go on with another process");
 	for (struct list *node = ch->connections.next; node != &ch->connections; node = node->next) {
 		struct connection *c = list_entry(node, struct connection, member);
@@ -82,7 +85,7 @@ static struct channel *find(struct worker_state *w, uint32_t queue_id)
 	return NULL;
 }
 
-static int begin(struct channel *ch, uint32_t within_ms)
+int move_begin(struct channel *ch, uint32_t within_ms)
 {
 	uint64_t ticket = 0;
 
@@ -102,15 +105,16 @@ static int begin(struct channel *ch, uint32_t within_ms)
 	return 0;
 }
 
-static int ask_host(struct channel *ch, uint32_t within_ms)
+int move_ask_host(struct channel *ch, uint32_t within_ms)
 {
 	struct xts_move m = { .within_ms = within_ms };
 	struct xts_tx_slot slot;
-	int error;
+	int error = 0;
 
 	if (!channel_slot(ch, &slot))
 		return -EAGAIN;
-	error = begin(ch, within_ms);
+	if (!ch->move)
+		error = move_begin(ch, within_ms);
 	if (error) {
 		channel_abandon(ch, &slot);
 		return error;
@@ -126,10 +130,13 @@ static int ask_host(struct channel *ch, uint32_t within_ms)
 /* Without its host. */
 static int go_on_without(struct channel *ch)
 {
-	int error = begin(ch, 0);
+	int error = move_begin(ch, 0);
 
 	if (error)
 		return error;
+	if (ch->relayed.expected_count)
+		move_unclaimed_end(ch);
+	move_expect_none(ch);
 	if (!ch->epoch_live) {
 		channel_leave(ch); /* nobody has it */
 		return 0;
@@ -153,7 +160,7 @@ static bool shakes_hands(const struct channel *ch)
 
 /* Connections that a listener has accepted finish their handshakes here, as far as they do so soon; later ones wait in
  * its backlog. The supervisor asks again and again; if it does not, listeners go on. */
-static bool waits_for_handshakes(struct channel *ch)
+bool move_waits_for_handshakes(struct channel *ch)
 {
 	uint64_t now_ns = ch->worker->now_ns;
 
@@ -179,14 +186,20 @@ static bool run_ask(struct worker_state *w, void *argument)
 		a->result = -ENOENT;
 	else if (ch->move || ch->ending)
 		a->result = ch->move ? -EALREADY : -EAGAIN;
-	else if (can_move(ch) && a->urgency != XTS_MOVE_END && (a->urgency || !waits_for_sockets(ch)))
-		a->result = waits_for_handshakes(ch) ? -EAGAIN : ask_host(ch, a->within_ms);
+	else if (ch->relayed.mux && move_is_possible(ch) && a->urgency != XTS_MOVE_END)
+		a->result = move_trunk_ask(ch, a->within_ms, a->urgency, a->waits);
+	else if (move_is_possible(ch) && a->urgency != XTS_MOVE_END && (a->urgency || !move_waits_for_sockets(ch)))
+		a->result = move_waits_for_handshakes(ch) ? -EAGAIN : move_ask_host(ch, a->within_ms);
 	else if (ch->epoch_live && !a->urgency)
-		a->result = can_move(ch) ? -EBUSY : -EOPNOTSUPP;
+		a->result = move_is_possible(ch) ? -EBUSY : -EOPNOTSUPP;
+	else if (ch->relayed.expected_count && !a->urgency)
+		a->result = -EAGAIN; /* its relay is about to come */
 	else
 		a->result = go_on_without(ch);
+	if (!ch || ch->relayed.mux)
+		return false;
 	if (a->result == -EBUSY || a->result == -EOPNOTSUPP)
-		tell_waiting(ch, a->waits);
+		move_tell_waiting(ch, a->waits);
 	return false;
 }
 
@@ -321,19 +334,6 @@ static bool has_room(const struct xts_moved *out)
 	return out->fd_count < XTS_MOVED_FDS && out->bytes < PIECE_BYTES;
 }
 
-/* Sockets, as many as there is room for. */
-static void take_sockets(struct channel *ch, struct xts_moved *out)
-{
-	struct handed one = HANDED_NONE;
-	struct move_head h;
-	uint64_t shared_key;
-
-	while (!list_empty(&ch->connections) && has_room(out))
-		give(ch, list_entry(ch->connections.next, struct connection, member), out);
-	while (has_room(out) && move_next_unclaimed(ch, &h, &shared_key, &one))
-		put(ch, out, &one, &h, shared_key);
-}
-
 /* 0 or -ENOMEM, and they are lost. */
 static int put_notes(struct xts_moved *out)
 {
@@ -344,6 +344,21 @@ static int put_notes(struct xts_moved *out)
 		out->bytes += out->note_bytes;
 	}
 	return error;
+}
+
+/* Sockets, as many as there is room for. */
+void move_take_sockets(struct channel *ch, struct xts_moved *out)
+{
+	struct handed one = HANDED_NONE;
+	struct move_head h;
+	uint64_t shared_key;
+
+	while (!list_empty(&ch->connections) && has_room(out))
+		give(ch, list_entry(ch->connections.next, struct connection, member), out);
+	while (has_room(out) && move_next_unclaimed(ch, &h, &shared_key, &one))
+		put(ch, out, &one, &h, shared_key);
+	memcpy(out->tenant, ch->tenant->name, sizeof out->tenant);
+	(void)put_notes(out);
 }
 
 /* The session of its queue, if that has one, is ready to go. 0 or -errno. */
@@ -364,7 +379,7 @@ static int leave_queue(struct channel *ch, struct xts_moved *out, int *fds)
 	const struct move_out *m = ch->move;
 	int bytes;
 
-	if (make_room(out, XTS_QUEUE_STATE_BYTES_MAX + m->session_bytes + (uint32_t)sizeof ch->identity))
+	if (make_room(out, XTS_QUEUE_STATE_BYTES_MAX + m->session_bytes + (uint32_t)sizeof ch->identity + m->known_bytes))
 		return -ENOMEM;
 	bytes = xts_queue_leave(ch->own_queue, fds, out->data);
 	if (bytes < 0)
@@ -373,8 +388,12 @@ static int leave_queue(struct channel *ch, struct xts_moved *out, int *fds)
 	out->session_bytes = m->session_bytes;
 	if (m->session_bytes)
 		memcpy(out->data + bytes, m->session, m->session_bytes);
-	memcpy(out->data + out->state_bytes + out->session_bytes, &ch->identity, sizeof ch->identity);
-	out->bytes = out->state_bytes + out->session_bytes + (uint32_t)sizeof ch->identity;
+	out->bytes = out->state_bytes + out->session_bytes;
+	memcpy(out->data + out->bytes, &ch->identity, sizeof ch->identity);
+	out->bytes += (uint32_t)sizeof ch->identity;
+	if (m->known_bytes)
+		memcpy(out->data + out->bytes, m->known, m->known_bytes);
+	out->bytes += m->known_bytes;
 	return 0;
 }
 
@@ -382,15 +401,17 @@ static int take(struct channel *ch, struct xts_moved *out)
 {
 	int fds[XTS_QUEUE_DESCRIPTORS_MAX] = { -1, -1, -1, -1 }, error;
 
-	memcpy(out->tenant, ch->tenant->name, sizeof out->tenant);
-	take_sockets(ch, out);
-	(void)put_notes(out);
+	move_take_sockets(ch, out);
+	if (!out->bytes && !out->fd_count && ch->relayed.mux)
+		move_trunk_take(ch, out);
 	if (out->bytes || out->fd_count)
 		return 0;
 	out->reset = ch->move->reset;
 	if (xts_link_control_due(&ch->link) || ch->kick_again || ch->unkicked_bytes)
 		return -EAGAIN;
 	error = settle(ch);
+	if (!error && ch->relayed.mux)
+		error = move_trunk_list(ch, out);
 	if (!error)
 		error = leave_queue(ch, out, fds);
 	if (error)
@@ -426,8 +447,10 @@ static bool run_take(struct worker_state *w, void *argument)
 		move_free(ch);
 		return false;
 	}
-	if (!ch->move->left && !ch->move->ends && !ch->continuation.resume &&
-	    (w->now_ns >= ch->move->until_ns || channel_is_quiet(ch)))
+	if (!ch->move->left && !ch->move->ends && ch->relayed.mux)
+		move_trunk_turn(ch);
+	else if (!ch->move->left && !ch->move->ends && !ch->continuation.resume &&
+		 (w->now_ns >= ch->move->until_ns || channel_is_quiet(ch)))
 		channel_leave(ch);
 	if (ch->move->left)
 		t->result = take(ch, t->out);
@@ -446,5 +469,6 @@ int xts_worker_move_take(struct xts_worker *worker, uint32_t queue_id, int priva
 void xts_moved_free(struct xts_moved *m)
 {
 	free(m->data);
+	free(m->relayed);
 	*m = (struct xts_moved){ 0 };
 }

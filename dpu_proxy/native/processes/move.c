@@ -94,15 +94,14 @@ static void begin_to_deliver(struct parked *p, struct worker_state *w)
 	p->watched = p->unowned && !epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, p->tcp.fd, &event);
 }
 
-void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket)
+void move_collect(struct worker_state *w, struct channel *ch, const struct xts_tenant *t, uint64_t ticket)
 {
 	registry_lock();
 	for (struct list *node = w->kept.next; node != &w->kept; node = node->next) {
 		struct keyed *k = list_entry(node, struct keyed, kept);
 		struct parked *p = k->kind == KEYED_PARKED ? parked_of(k) : NULL;
 
-		if (p && p->moved && k->tenant == ch->tenant && (k->key ^ ticket) >> 32 == 0 &&
-		    list_empty(&p->returning)) {
+		if (p && p->moved && k->tenant == t && (k->key ^ ticket) >> 32 == 0 && list_empty(&p->returning)) {
 			list_append(&ch->returning, &p->returning);
 			begin_to_deliver(p, w);
 		}
@@ -122,6 +121,23 @@ void move_forget_arrived(struct worker_state *w)
 			continue;
 		p->moved = false; /* nobody takes it back: its peer hears of its end */
 		parked_end(k);
+	}
+	registry_unlock();
+}
+
+void move_pass(struct channel *trunk, struct channel *ch, uint64_t ticket)
+{
+	struct list *next;
+
+	registry_lock();
+	for (struct list *node = trunk->returning.next; node != &trunk->returning; node = next) {
+		struct parked *p = list_entry(node, struct parked, returning);
+
+		next = node->next;
+		if ((p->keyed.key ^ ticket) >> 32)
+			continue;
+		list_remove(&p->returning);
+		list_append(&ch->returning, &p->returning);
 	}
 	registry_unlock();
 }
@@ -158,6 +174,8 @@ void move_free(struct channel *ch)
 {
 	if (ch->move)
 		xts_queue_session_free(ch->move->session);
+	if (ch->move)
+		free(ch->move->known);
 	free(ch->move);
 	ch->move = NULL;
 }

@@ -35,7 +35,11 @@ struct move_out {
 	uint64_t epoch;    /* of its host; 0: it has none */
 	uint8_t *session;  /* of its queue (xts_queue_settle()) */
 	uint32_t session_bytes;
+	uint8_t *known; /* of a trunk: of the hosts behind it (struct identity) */
+	uint32_t known_bytes;
 	uint32_t reset; /* connections that could not be handed over, and were not reported yet */
+	bool said;      /* of a trunk: MOVE was sent; the channels behind it hear it first */
+	bool parted;    /* of a trunk: those have been left */
 	bool acked;     /* the host has sent its last message */
 	bool ends;      /* its epoch ends, and then the queue is left */
 	bool left;
@@ -53,6 +57,7 @@ struct move_head;
 struct move_note;
 struct worker_state;
 struct xts_tenant;
+struct xts_resumed;
 
 /* A socket has come: it is kept, and `come` is empty then. 0 or -errno. */
 int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct handed *come);
@@ -61,12 +66,24 @@ int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, cons
 /* Ends those that no channel has collected: whoever has given them has ended, and will bring none. */
 void move_forget_arrived(struct worker_state *w);
 /* Those of this ticket belong to the channel. Takes the lock. */
-void move_collect(struct worker_state *w, struct channel *ch, uint64_t ticket);
+void move_collect(struct worker_state *w, struct channel *ch, const struct xts_tenant *t, uint64_t ticket);
+/* Those of this ticket belong to this channel from now on, and not to its trunk. Takes the lock. */
+void move_pass(struct channel *trunk, struct channel *ch, uint64_t ticket);
 /* Its host has not claimed anything so far, and it goes on to the next process: the next socket that waits for the
  * host, with the head of its record, and its key if it is shared, or 0. False: there is none. Takes the lock. */
 bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shared_key, struct handed *next);
 /* The channel ends: sockets that have come for its host, and were not claimed, are reset. */
 void move_unclaimed_end(struct channel *ch);
 void move_free(struct channel *ch);
+
+/* --- move_relayed.c ----------------------------------------------------------------------------------------------- */
+
+/* The trunk has come from another process, with the channels behind it. Their sockets are the trunk's until its link
+ * opens. 0 or -ENOMEM. */
+int move_expect(struct channel *trunk, const struct xts_resumed *how);
+/* The link is open: they are there. 0 or -errno. */
+int move_expected_come(struct channel *trunk);
+/* They do not come: it is another relay. */
+void move_expect_none(struct channel *trunk);
 
 #endif

@@ -33,7 +33,7 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 		channel_flush(ch); /* data sent before a call takes effect first; e stays valid */
 	ch->refusal = XTS_REFUSED_NONE;
 	tickets_call_begins(ch);
-	result = command_dispatch(ch, ch->link.features, head, first->iov_base, e->frame.bytes, e);
+	result = command_dispatch(ch, relay_features(ch), head, first->iov_base, e->frame.bytes, e);
 	tickets_call_ends(ch, head->type, result);
 	if (result == COMMAND_MALFORMED)
 		channel_violation(ch, xts_type_name(head->type), head->id);

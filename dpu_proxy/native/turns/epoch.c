@@ -126,6 +126,7 @@ void channel_free(struct channel *ch, bool reset)
 	}
 	move_unclaimed_end(ch);
 	move_free(ch);
+	move_expect_none(ch);
 	relay_forget(ch);
 	timer_cancel(&ch->clock);
 	xts_queue_close(ch->queue);
@@ -164,6 +165,8 @@ void channel_link_opened(struct channel *ch)
 	channel_end_epoch(ch, false); /* the process ended without GOODBYE */
 	if (ch->moved_epoch && ch->moved_epoch != ch->link.epoch)
 		move_unclaimed_end(ch); /* it is another process */
+	if (ch->moved_epoch != ch->link.epoch)
+		move_expect_none(ch);
 	ch->moved_epoch = 0;
 	take_over_costs(ch);
 	ch->epoch_live = true;
@@ -174,7 +177,7 @@ void channel_link_opened(struct channel *ch)
 	channel_log(ch, "open, %s %u, window %u frames of %u bytes",
 		    ch->link.features & XTS_FEATURE_RELAY ? "a relay, process" : "process", ch->link.config.pid,
 		    ch->link.frame_window, ch->link.largest_message);
-	if (ch->link.features & XTS_FEATURE_RELAY && relay_open(ch)) {
+	if (ch->link.features & XTS_FEATURE_RELAY && (relay_open(ch) || move_expected_come(ch))) {
 		xts_link_fail(&ch->link, ENOMEM);
 		channel_end_epoch(ch, true);
 	}

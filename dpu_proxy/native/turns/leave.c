@@ -34,6 +34,8 @@ void channel_leave(struct channel *ch)
 
 void channel_left_look(struct channel *ch)
 {
+	if (ch->relayed.number || ch->relayed.mux)
+		return; /* all behind a relay leave together (loop/move_trunk.c) */
 	if (ch->move->acked && !ch->move->left && !ch->continuation.resume && !ch->reply_count)
 		channel_leave(ch);
 }

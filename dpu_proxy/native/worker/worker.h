@@ -213,6 +213,13 @@ int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_conf
 /* a note for each (processes/move_record.h) */
 #define XTS_MOVED_NOTES_BYTES 4000
 /* A piece of what a channel hands over. The caller owns it: xts_moved_free(), and the descriptors. */
+/* A channel behind a relay's queue that goes with it. */
+struct xts_relayed {
+	uint32_t number;
+	char tenant[XTS_TENANT_NAME_BYTES];
+	uint64_t ticket, epoch;
+	struct xts_owner owner;
+};
 struct xts_moved {
 	/* records of sockets; of the last piece, the state of the queue (xts_queue_resume()), its session
 	 * (xts_arq_resume()), and what the channel knows of its host (struct xts_resumed) */
@@ -233,6 +240,8 @@ struct xts_moved {
 	/* Of the last piece: for struct xts_resumed. */
 	uint64_t ticket, epoch;
 	struct xts_owner owner;
+	struct xts_relayed *relayed; /* what is known of their hosts is behind what is known of its own */
+	uint32_t relayed_count;
 };
 /* Begins: the host has so long to finish its calls. 0; or nothing has begun: -ENOENT: no such channel; -EALREADY;
  * -EAGAIN: not at the moment; -EBUSY: it has connections that cannot be handed over, and may end by themselves;
@@ -272,6 +281,9 @@ struct xts_resumed {
 	const uint8_t *known;
 	uint32_t known_bytes;
 	struct xts_owner owner;
+	const struct xts_relayed *relayed;
+	struct xts_tenant **tenants; /* of those */
+	uint32_t relayed_count;
 };
 int xts_worker_resume_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
 			      struct xts_tenant *tenant, const struct xts_resumed *how);

@@ -226,7 +226,10 @@ class DeviceChannels:
         end = QueueEnd.unpack(channel.geometry, tuple(descriptors))
         worker = self._worker_of(channel.queue_id)
         account = self._account(channel.tenant, channel.queue_id)
-        left = left_of(channel)
+        relayed = tuple(
+            one._replace(tenant=self._account(one.tenant, channel.queue_id).name) for one in channel.relayed
+        )
+        left = left_of(channel)._replace(relayed=relayed)
         worker.resume_channel(end, (account, Owner(*channel.owner)), left, frames=self.frames())
         self._have(channel.queue_id, worker, end)
 

@@ -124,6 +124,7 @@ class Giving:
         self._broken: OSError | None = None
         self.begun = False  # the new proxy is ready
         self._sessions = False  # and goes on with sessions of queues that repeat lost frames
+        self._relays = False  # and with channels behind relays
         self.moved = self.sockets = self.reset = 0
         #: what channels wait for that cannot move yet
         self.waits: dict[int, Waits] = {}
@@ -188,6 +189,7 @@ class Giving:
         LOG.info("upgrade: the new proxy is %s", said.who or "one that does not say its version")
         self.begun = True
         self._sessions = said.version >= handover.SESSIONS
+        self._relays = said.version >= handover.RELAYS
         for spares, spare_fds in later if said.spares else ():
             await self._wire.say(spares, spare_fds)
         self._channels.accept(False)
@@ -295,6 +297,8 @@ class Giving:
         urgency = (now >= self._deadline) + (now >= self._deadline + _END_S)
         if not self._sessions and self._channels.frames().repeats:
             urgency = ENDS
+        if not self._relays and any(row["relayed"] for row in one.worker.channels() if row["queue_id"] == queue_id):
+            urgency = ENDS
         error, self.waits[queue_id] = one.worker.move_ask(queue_id, int(_WITHIN_S * 1000), urgency)
         one.asked = error in (0, errno.EALREADY)
         return error == errno.ENOENT
@@ -359,7 +363,7 @@ class Giving:
         account = self._channels.tenants.accounts[channel.tenant]
         for sockets, kept in one.kept:
             rewind(kept, sockets.private)
-            one.worker.take_in(account, sockets.data, kept)
+            one.worker.take_in(self._channels.tenants.accounts[sockets.tenant], sockets.data, kept)
         end = QueueEnd.unpack(channel.geometry, tuple(descriptors))
         life_fd = self._channels.life_fd(queue_id)
         left = left_of(channel)

@@ -48,16 +48,18 @@ from xts_messages.wire import record_table
 
 from xts_proxy.workers.calling import Message
 from xts_proxy.workers.worker_process import Left
-from xts_proxy.workers.workers import Moved
+from xts_proxy.workers.workers import Moved, Relayed
 
 _HEAD = struct.Struct("=QI")
 #: A piece has records of some hundred sockets, with what waits for TCP in each.
 BYTES_MAX = 1 << 30
 #: Of what is said here, and the oldest version of it that is still understood.
-VERSION = 4
+VERSION = 5
 COMPATIBLE = 3
 #: From this version on, a new proxy goes on with the session of a queue that repeats lost frames.
 SESSIONS = 4
+#: From this version on, it goes on with the channels behind a relay.
+RELAYS = 5
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -155,17 +157,19 @@ class Channel(msgspec.Struct, frozen=True, tag="channel"):
     owner: tuple[int, int]
     attachment: Attachment | None = None
     session: bytes = b""
+    relayed: tuple[Relayed, ...] = ()
 
 
 def channel_of(queue_id: int, geometry: bytes, piece: Moved) -> Channel:
     """What the last piece of a channel says."""
     of_host = piece.ticket, piece.epoch, piece.known, piece.owner
-    return Channel(queue_id, piece.tenant, geometry, piece.data, *of_host, session=piece.session)
+    return Channel(queue_id, piece.tenant, geometry, piece.data, *of_host, session=piece.session, relayed=piece.relayed)
 
 
 def left_of(channel: Channel) -> Left:
     """The same for the worker that goes on with it."""
-    return Left(channel.queue_id, channel.state, channel.session, channel.ticket, channel.epoch, channel.known)
+    of_host = channel.ticket, channel.epoch, channel.known
+    return Left(channel.queue_id, channel.state, channel.session, *of_host, channel.relayed)
 
 
 class Takes(msgspec.Struct, frozen=True, tag="takes"):

@@ -37,7 +37,7 @@ from xts_proxy.workers.device_clock import DeviceClock
 from xts_proxy.workers.name_servers import Device
 from xts_proxy.workers.rdma_ends import RdmaEnds
 from xts_proxy.workers.ulp import Material
-from xts_proxy.workers.workers import Moved, Owner, Waits, Worker
+from xts_proxy.workers.workers import Moved, Owner, Relayed, Waits, Worker
 
 Result = tuple[Any, list[int]]
 #: Of a queue that is added: see on_add_channel().
@@ -55,6 +55,7 @@ class Left(NamedTuple):
     ticket: int
     epoch: int
     known: bytes
+    relayed: tuple[Relayed, ...] = ()
 
 
 class Frames(NamedTuple):
@@ -291,7 +292,8 @@ class _Host:
     ) -> Result:
         """As add_channel, for a queue that another process has left."""
         tenant, owner, headed, life_shows, repeating = whose
-        queue_id, state, session, ticket, epoch, known = left
+        queue_id, state, session, ticket, epoch, known, rows = left
+        relayed = [(row, self._account(row.tenant)) for row in (Relayed(*row) for row in rows)]
         below, of_heads = split_state(state) if headed else (state, b"")
         with ExitStack() as undo:
             undo.callback(_close, came)
@@ -304,7 +306,9 @@ class _Host:
             came.clear()  # the queue has these now
             queue = undo.enter_context(_dressed(queue, queue_id, secrets, repeating, (of_heads, session)))
             of_host = ticket, epoch, known, Owner(*owner)
-            self.workers[index].resume_channel(queue, queue_id, self._account(tenant), of_host, life_fd)
+            self.workers[index].resume_channel(
+                queue, queue_id, self._account(tenant), of_host, life_fd, relayed=relayed
+            )
             undo.pop_all()
         _close(secrets)
         return None, []
@@ -515,7 +519,10 @@ class RemoteWorker:
     def move_take(self, queue_id: int, private_fd: int) -> tuple[Moved, list[int]] | None:
         """As workers.Worker.move_take()."""
         result, came = self._process.call_for_descriptors("move_take", self.index, queue_id, descriptors=[private_fd])
-        return (Moved(*result), came) if result is not None else None
+        if result is None:
+            return None
+        relayed = tuple(Relayed(*row) for row in result[-1])
+        return Moved(*result[:-1])._replace(relayed=relayed), came
 
     def take_in(self, tenant: Account, data: bytes, descriptors: list[int]) -> int:
         """As workers.Worker.take_in(), with descriptors that stay the caller's."""

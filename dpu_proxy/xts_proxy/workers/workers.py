@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -97,6 +97,16 @@ class Owner(NamedTuple):
     first_port: int
 
 
+class Relayed(NamedTuple):
+    """A channel behind a relay, which goes with the relay's queue: struct xts_relayed."""
+
+    number: int
+    tenant: str
+    ticket: int
+    epoch: int
+    owner: tuple[int, int]
+
+
 class Moved(NamedTuple):
     """A piece of what a channel hands over: struct xts_moved."""
 
@@ -111,6 +121,7 @@ class Moved(NamedTuple):
     known: bytes  # of the last piece: what the channel knows of its host
     owner: tuple[int, int]
     private: bool  # the descriptor that came with the request has what only workers read, and goes behind the others
+    relayed: tuple[Relayed, ...] = ()  # of the last piece of a relay's queue
 
 
 #: How urgent it is to hand a channel over, at most: its epoch ends.
@@ -269,6 +280,7 @@ class Worker:
                 data[known:],
                 (int(out.owner.uid), int(out.owner.first_port)),
                 out.private_bytes > 0,
+                tuple(_relayed(out.relayed[i]) for i in range(out.relayed_count)),
             )
             return piece, [int(out.fds[i]) for i in range(out.fd_count)]
         finally:
@@ -284,14 +296,24 @@ class Worker:
         lib.xts_worker_forget_arrived(self._native)
 
     def resume_channel(
-        self, queue: Queue, queue_id: int, tenant: Account, of_host: tuple[int, int, bytes, Owner], life_fd: int = -1
+        self,
+        queue: Queue,
+        queue_id: int,
+        tenant: Account,
+        of_host: tuple[int, int, bytes, Owner],
+        life_fd: int = -1,
+        *,
+        relayed: Sequence[tuple[Relayed, Account]] = (),
     ) -> None:
-        """As add_channel(), for a queue that another worker has left. `of_host`: ticket, epoch, known and owner of
-        Moved. OSError EINVAL: these cannot be read."""
+        """As add_channel(), for a queue that another worker has left. `of_host`: ticket, epoch,
+        known and owner of Moved; `relayed`: with it, and their tenants. OSError EINVAL: these cannot be read."""
         address = int(messages_ffi.cast("uintptr_t", queue.native))
         ticket, epoch, known, owner = of_host
         bytes_known = ffi.from_buffer("uint8_t[]", known)
-        how = ffi.new("struct xts_resumed *", (ticket, epoch, bytes_known, len(known), tuple(owner)))
+        rows = ffi.new("struct xts_relayed[]", [(r.number, b"", r.ticket, r.epoch, r.owner) for r, _ in relayed])
+        tenants = ffi.new("struct xts_tenant *[]", [account.native for _, account in relayed])
+        of_queue = ticket, epoch, bytes_known, len(known), tuple(owner)
+        how = ffi.new("struct xts_resumed *", (*of_queue, rows, tenants, len(relayed)))
         native = ffi.cast("struct xts_queue *", address)
         result = lib.xts_worker_resume_channel(self._native, native, life_fd, queue_id, tenant.native, how)
         _check(result, f"giving queue {queue_id} to worker {self.index}")
@@ -378,3 +400,8 @@ def _figures_but(struct: Any, left_out: tuple[str, ...]) -> dict[str, Any]:
         for name, field in ffi.typeof(struct).fields
         if name not in left_out
     }
+
+
+def _relayed(row: Any) -> Relayed:
+    owner = int(row.owner.uid), int(row.owner.first_port)
+    return Relayed(int(row.number), ffi.string(row.tenant).decode(), int(row.ticket), int(row.epoch), owner)

@@ -13,6 +13,8 @@
 
 static void trunk_delivers(struct relay *r, const struct xts_head *head, const struct xts_rx_frame *frame)
 {
+	if (head->type == XTS_REPLY_MOVE)
+		relay_moves(r, frame);
 	if (head->type == XTS_RELAY_CARRIED && xts_mux_take(r->mux, head, frame) == XTS_MUX_TAKEN)
 		return; /* xts_mux_close() or its channel recycles it */
 	xts_queue_recycle(r->trunk, frame);
@@ -37,7 +39,11 @@ bool relay_trunk_receive(struct relay *r)
 		case XTS_LINK_OPENED:
 			xts_packets_begin(&r->packets, &r->link);
 			r->link.config.dead_ms = 0; /* how long it may be silent each process decides for itself */
-			relay_report(r, XTS_RELAY_UP, 0, 0, 0);
+			if (r->largest_message && r->link.largest_message != r->largest_message)
+				xts_link_fail(&r->link, EPROTO); /* not the one that processes know */
+			else if (!r->largest_message)
+				relay_report(r, XTS_RELAY_UP, 0, 0, 0);
+			r->largest_message = r->link.largest_message;
 			break;
 		default:
 			break;
@@ -158,6 +164,8 @@ bool relay_from_processes(struct relay *r)
 {
 	uint32_t taken = 0, idle = 0;
 
+	if (r->move.acked)
+		return false;
 	for (uint32_t i = r->first; r->count && idle < r->count && taken < FRAMES_A_ROUND && xts_link_credits(&r->link);
 	     i++) {
 		if (turn(r, r->processes[i % r->count])) {

@@ -22,11 +22,19 @@ struct process { /* that the relay serves */
 	int error;
 };
 
+/* Another process of the proxy takes the trunk over (relay_move.c). */
+struct relay_move {
+	uint64_t ticket; /* MOVE has come; 0: nothing moves */
+	bool acked;      /* no frame may leave before the next epoch */
+};
+
 struct relay {
 	const struct xts_relay_config *config;
 	struct xts_queue *trunk;
 	struct xts_packets packets;
 	struct xts_link link;
+	struct relay_move move;
+	uint32_t largest_message; /* in force, from the first epoch on; 0: there was none */
 	struct xts_mux *mux;
 	struct process **processes;
 	uint32_t count, first; /* first: the process with which the next round begins */
@@ -53,6 +61,13 @@ void relay_report(struct relay *r, uint32_t what, uint32_t number, int error, ui
 /* An event on fd wakes the relay. 0 or -errno. */
 int relay_watch(struct relay *r, int fd);
 void relay_process_free(struct relay *r, struct process *p);
+
+/* --- relay_move.c ------------------------------------------------------------------------------------------------- */
+
+/* MOVE has come. */
+void relay_moves(struct relay *r, const struct xts_rx_frame *frame);
+/* Answers it, and begins the next epoch when the trunk has been left. */
+void relay_move_turn(struct relay *r);
 
 /* --- relay_frames.c ----------------------------------------------------------------------------------------------- */
 

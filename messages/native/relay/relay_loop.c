@@ -28,6 +28,8 @@ static void reap(struct relay *r)
 {
 	uint32_t kept = 0;
 
+	if (r->move.acked)
+		return; /* GOODBYE leaves in the next epoch */
 	for (uint32_t i = 0; i < r->count; i++) {
 		struct process *p = r->processes[i];
 
@@ -93,6 +95,7 @@ static bool work(struct relay *r)
 	any |= relay_trunk_receive(r);
 	for (uint32_t i = 0; i < r->count; i++)
 		any |= relay_to_process(r->processes[i]);
+	relay_move_turn(r);
 	any |= relay_from_processes(r);
 	reap(r);
 	(void)xts_link_tick(&r->link, r->now_ns);
@@ -132,7 +135,7 @@ static void idle(struct relay *r)
 	for (uint32_t i = 0; i < r->count; i++)
 		quiet &= !xts_queue_arm(r->processes[i]->shm) || r->processes[i]->ending;
 	/* Without credits, processes may have frames that cannot leave: then only the trunk wakes us. */
-	if (quiet || !xts_link_credits(&r->link))
+	if (quiet || !xts_link_credits(&r->link) || r->move.acked)
 		(void)epoll_wait(r->epoll_fd, events, EVENTS, sleep_ms(r));
 	xts_queue_disarm(r->trunk);
 	for (uint32_t i = 0; i < r->count; i++)
@@ -149,7 +152,7 @@ static int link_open(struct relay *r)
 		.frame_window = r->trunk->frame_window,
 		.largest_message = xts_packets_bytes(r->trunk),
 		.head_bytes = r->trunk->head_bytes,
-		.features = XTS_FEATURE_RELAY | xts_packets_features(r->trunk),
+		.features = XTS_FEATURE_RELAY | XTS_FEATURE_MOVE_RELAYED | xts_packets_features(r->trunk),
 		.required = XTS_FEATURE_RELAY,
 		.epoch = c->epoch,
 		.pid = (uint32_t)getpid(),

@@ -210,6 +210,8 @@ enum xts_msg_type {
                                                        * of the proxy (MOVE) */
 #define XTS_FEATURE_MOVE_PUSHED UINT64_C(0x4000000)   /* onto a listener that it claims (MOVE) the host pushes again
                                                        * before it accepts */
+#define XTS_FEATURE_MOVE_RELAYED UINT64_C(0x10000000) /* of a trunk: the channels behind the relay move with it to
+                                                       * another process (MOVE) */
 #define XTS_FEATURE_PARTS   UINT64_C(0x1000000)       /* frames longer than a packet of the wire come in parts (PART) */
 #define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)        /* the host may ask for what waits behind frame credits
                                                        * (CATCH_UP), and gets it in GATHERED */

@@ -131,6 +131,7 @@ def nobody_notices(where: Upgrading, upgrades: int) -> None:
     [
         *KINDS,
         pytest.param("switch", marks=AFXDP),
+        pytest.param("relay", marks=AFXDP),
         pytest.param("repeated", marks=[*AFXDP, pytest.mark.long]),
     ],
 )
@@ -144,6 +145,7 @@ def test_nobody_notices(kind: str) -> None:
     [
         pytest.param("shm", ONE_THREE, id="shm-1.3"),
         pytest.param("afxdp", ONE_TWO, id="afxdp-1.2", marks=AFXDP),
+        pytest.param("relay", ONE_THREE, id="relay-1.3", marks=AFXDP),
         pytest.param("shm", ONE_TWO, id="shm-1.2", marks=pytest.mark.long),
         pytest.param("afxdp", ONE_THREE, id="afxdp-1.3", marks=[*AFXDP, pytest.mark.long]),
     ],
@@ -276,6 +278,22 @@ def test_the_new_proxy_ends_with_what_it_has(over_shm: Upgrading) -> None:
         handover.close_all(descriptors)
         new.wire.close()
         assert sorted((one(), other())) == ["again", "goes on"]
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+def test_the_new_proxy_ends_with_what_is_behind_a_relay() -> None:
+    """The running one takes it back: each process claims from it what it had."""
+    with place_of("relay") as where, dialogue(where) as one, dialogue(where) as other:
+        new = HalfANewProxy(where.control())
+        until_sockets(new)
+        new.hear(handover.Sockets)  # of the other one
+        new.hear(handover.Channel)
+        new.wire.close()
+        assert (one(), other()) == ("goes on", "goes on")
+        wait(lambda: where.proxy_state() == "running", "end of the attempt")
+        where.upgrade()
+        assert (one(), other()) == ("goes on", "goes on")
 
 
 @pytest.mark.root
@@ -493,12 +511,14 @@ def test_a_listener_whose_identity_the_new_proxy_has_not() -> None:
         wait(lambda: not refuses(), "the listener", 15)
 
 
-def test_programs_that_sleep() -> None:
+@pytest.mark.parametrize("kind", ["shm", pytest.param("relay", marks=AFXDP)])
+def test_programs_that_sleep(kind: str) -> None:
     """They are not in any call of the library, and take no part: connections with what has come for them, and with what
     they have sent and TCP has not taken. Twice: the second process has them without having heard of them."""
-    with place_of("shm") as where, ExitStack() as stack:
+    with place_of(kind) as where, ExitStack() as stack:
         asks = [stack.enter_context(dialogue(where)) for _ in range(8)]
         for _ in range(2):
             where.upgrade()
-            assert where.status() == {"channels": len(asks), "sockets": len(asks), "reset": 0}
+            queues = len(asks) if kind == "shm" else 1
+            assert where.status() == {"channels": queues, "sockets": len(asks), "reset": 0}
         assert [ask() for ask in asks] == ["goes on"] * len(asks)
