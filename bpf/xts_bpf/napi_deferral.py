@@ -123,12 +123,20 @@ class Deferral:
         if not self._defer_us:
             return
         try:
-            before = napis(ifindex)
-            change([Napi(one.napi_id, _DEFER, self._defer_us * 1000) for one in before])
+            before = [self._without_ours(one) for one in napis(ifindex)]
+            change([self._ours(one.napi_id) for one in before])
         except OSError as failure:
             self.problem = failure.strerror or str(failure)
             return
         self._before, self.problem = before, ""
+
+    def _ours(self, napi_id: int) -> Napi:
+        return Napi(napi_id, _DEFER, self._defer_us * 1000)
+
+    def _without_ours(self, one: Napi) -> Napi:
+        """What a process before us has set, which handed over or was killed, is not what was there before it. That is
+        not known: it is the kernel's default then."""
+        return Napi(one.napi_id, 0, 0) if one == self._ours(one.napi_id) else one
 
     def end(self) -> None:
         """Puts back what was there, at NAPIs that are still there. May be called again."""

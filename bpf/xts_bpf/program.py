@@ -241,9 +241,20 @@ class SteerProgram:
         """Sums over the processors, which are not read at the same moment."""
         return read_counters(self._counters_fd)
 
+    def handed(self) -> dict[str, int]:
+        """What another process has to have, to go on with the program (adopted_program.py)."""
+        return {
+            "program": self._fd,
+            "sockets": self._sockets_fd,
+            "owners": self._owners_fd,
+            "counters": self._counters_fd,
+            "secrets": self._secrets_fd,
+            "probes": self._probes_fd,
+        }
+
     def descriptors(self) -> list[int]:
         """What a process that is forked from this one has to keep, to go on with the program."""
-        return [self._fd, self._sockets_fd, self._owners_fd, self._counters_fd, self._secrets_fd, self._probes_fd]
+        return list(self.handed().values())
 
     @property
     def secrets_fd(self) -> int:

@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from xts_bpf.device import DeviceQueues
 from xts_messages.wire.codec import flags
 
 from beds.operated_proxy import Proxy, running
+from beds.restarts import SharedMemory
 from beds.scripted_host import ScriptedHost
+from beds.upgrades import OverSharedMemory
 
 QUEUES = 2
 HOST_MAC, DEVICE_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
@@ -74,6 +76,18 @@ def proxy_on(cable: Cable, directory: Path, **proxy: Any) -> Iterator[Proxy]:
     with contextlib.ExitStack() as stack:
         stack.push(context.__exit__)
         yield made
+
+
+@contextlib.contextmanager
+def upgraded_on(cable: Cable, before: Proxy) -> Iterator[Proxy]:
+    """The proxy that takes the place of one that runs there, when that one has ended."""
+    where = OverSharedMemory(SharedMemory(before.directory), before)  # both have their files in a folder
+    try:
+        with inside(cable.device):
+            where.upgrade()
+        yield replace(before, process=where.process)
+    finally:
+        where.close()
 
 
 def host_on(ends: DeviceQueues, number: int) -> ScriptedHost:

@@ -9,8 +9,9 @@ After the sandbox has closed, the program on the interface is not detached any m
 while no proxy runs, and is replaced at the next start. `ip link set dev INTERFACE xdp off` removes it.
 
 The interface may leave and return, or lose the program, while the proxy runs. A process that has the rights opens the
-queues again (queue_opener.py). Queues that were opened ahead come without these rights: the proxy then ends when it
-would need them, and whoever starts it again opens them again. Until that would help, it waits, and says for what.
+queues again (queue_opener.py). So it is after an upgrade by root, where the program comes from the proxy before. Queues
+that were opened ahead come without these rights: the proxy then ends when it would need them, and whoever starts it
+again opens them again. Until that would help, it waits, and says for what.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 
 from msgspec import structs
 from pyroute2 import IPRoute
+from xts_bpf.adopted_program import AdoptedProgram
 from xts_bpf.device import DeviceSockets, receive_queues
 from xts_bpf.interface_state import any_unbound
 from xts_bpf.kept_interface import KeptInterface
@@ -41,8 +43,9 @@ from xts_messages.queues.queue_kinds import QueueEnd
 from xts_proxy.config.config import Config
 from xts_proxy.config.config_values import ALL, Queues
 from xts_proxy.queues.kept_ends import KeptEnds
-from xts_proxy.queues.queue_opener import QueueOpener, Told, copies_of
+from xts_proxy.queues.queue_opener import TO_LOOK_AFTER, Copies, QueueOpener, Told, copies_of
 from xts_proxy.queues.stored_queues import Settings, StoredQueues, store, store_failure, take
+from xts_proxy.supervisor import sandbox
 from xts_proxy.supervisor.children import Child
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.tenants.tenants import Account, Tenants
@@ -75,7 +78,8 @@ class DeviceChannels:
         settings = _settings(config)
         self._steered = settings.steering is Steering.ADDRESS
         self.queue_ids = list(settings.queue_ids)
-        self._opened = _taken(taken) if taken else take(settings) or settings.open(_PATIENCE_S)
+        self._taken = taken is not None
+        self._opened = _taken(taken, proxy.interface) if taken else take(settings) or settings.open(_PATIENCE_S)
         #: Who has the rights to mend the interface; or else what we see of it ourselves, and a descriptor for that.
         self.opener: QueueOpener | None = None
         self._kept: KeptInterface | None = None
@@ -90,9 +94,10 @@ class DeviceChannels:
         try:
             if isinstance(self._opened, DeviceSockets):
                 program = self._opened.program
+                steered = None if taken else _in_thread(settings.steered)
                 self.opener = QueueOpener(
                     self._opened,
-                    _in_thread(settings.steered),
+                    settings.steered if taken else lambda: steered,
                     lambda name: _settings(config, name).open_again(program, name, _PATIENCE_S),
                     proxy.user,
                     core_dumps=proxy.core_dumps,
@@ -140,7 +145,7 @@ class DeviceChannels:
         """The number of the XDP program, and its maps."""
         opened = self._opened
         if isinstance(opened, DeviceSockets):
-            return opened.program.program_id, {"counters": opened.program.counters_fd, "secrets": opened.secrets_fd}
+            return opened.program.program_id, opened.program.handed()
         return opened.program_id, {"counters": opened.counters_fd, "secrets": opened.secrets_fd}
 
     def accept(self, accepts: bool) -> None:
@@ -253,10 +258,19 @@ class DeviceChannels:
         start of the proxy helps."""
         self._end = end
         if self.opener:
+            if self._taken:
+                self._begin_of(self.opener)
             loop = asyncio.get_running_loop()
             loop.add_reader(self.opener.fileno(), self._on_opener, self.opener)
             loop.add_reader(self.opener.child.fileno(), self._on_end_of, self.opener)
         self.look()
+
+    def _begin_of(self, opener: QueueOpener) -> None:
+        """All that the proxy before us had is ours."""
+        opener.begin(self._first, Copies(self._state.copying, self._state.zero_copy, self._state.fallbacks))
+        if self._first >= 0:  # the queue is busy as long as somebody has its socket
+            os.close(self._first)
+            self._first = -1
 
     def look(self) -> None:
         """Something has changed at an interface of this machine."""
@@ -401,9 +415,16 @@ class DeviceChannels:
         self._opened.close()
 
 
-def _taken(parts: Parts) -> StoredQueues:
-    """What came of the interface: its queues follow one by one."""
-    return StoredQueues([], parts.maps["counters"], parts.maps["secrets"], parts.program)
+def _taken(parts: Parts, interface: str) -> StoredQueues | DeviceSockets:
+    """What came of the interface: its queues follow one by one. Whoever has the rights looks after it from then on.
+    OSError: what came is not its program."""
+    came, parts.maps = parts.maps, {}
+    if "program" in came and sandbox.holds(*TO_LOOK_AFTER):
+        return DeviceSockets(AdoptedProgram(interface, parts.program, came), [])
+    stored = StoredQueues([], came.pop("counters"), came.pop("secrets"), parts.program)
+    for fd in came.values():
+        os.close(fd)
+    return stored
 
 
 def open_ahead(config: Config) -> None:

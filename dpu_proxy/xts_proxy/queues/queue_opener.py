@@ -5,6 +5,9 @@ it takes to open them again. It reads what the kernel reports about links, and n
 anything. When the interface has returned, or sends smaller frames than before, it opens the queues and sends their
 descriptors to the supervisor, which gives them to the workers. Before that it says that the old ones are to be closed.
 
+Where another proxy hands the interface over (`xts-proxy upgrade`), it touches nothing before the supervisor says that
+all queues are ours, with the first one of them: until then the process of that proxy looks after the interface.
+
 It ends with the supervisor. When it ends first, the supervisor looks after the interface itself, without the right to
 mend anything (afxdp_channels.py).
 """
@@ -17,6 +20,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 import msgspec
@@ -24,7 +28,7 @@ from xts_bpf.device import DeviceSockets
 from xts_bpf.interface_state import any_unbound
 from xts_bpf.kept_interface import KeptInterface
 from xts_bpf.napi_deferral import Deferral
-from xts_bpf.program import SteerProgram, interface_index
+from xts_bpf.program import interface_index
 from xts_bpf.steering import SteeredInterface
 from xts_messages.machine.netlink_changes import LINKS, Changes
 from xts_messages.native import ffi
@@ -41,8 +45,12 @@ RULES_EVERY_S = 3.0
 PUT_BACK_S = 2.0
 _BYTES_MAX = 4096
 _FDS = struct.Struct("=ii")
+#: The capabilities without which it cannot mend anything.
+TO_LOOK_AFTER = ("net_admin", "net_raw", "bpf")
 #: Opens the queues of the interface, which has this name now, in the process that looks after it.
 OpenAgain = Callable[[str], list[XskSocket]]
+#: Installs addresses and rules of queues, where there are such.
+Steer = Callable[[], SteeredInterface | None]
 
 
 @dataclass(frozen=True)
@@ -88,28 +96,37 @@ class QueueOpener:
     def __init__(
         self,
         opened: DeviceSockets,
-        steered: SteeredInterface | None,
+        steer: Steer,
         open_again: OpenAgain,
         user: str,
         *,
         core_dumps: bool,
         napi_defer_us: int = 0,
     ) -> None:
-        """Forks it. `steered`: for it to look after. OSError: it cannot look after the interface."""
+        """Forks it. `opened` without sockets: another proxy hands them over, and begin() follows. `steer`: called in
+        the process. OSError: it cannot look after the interface."""
         deferral = Deferral(napi_defer_us)
-        self._puts_back = bool(napi_defer_us) or steered is not None
+        self._puts_back = bool(opened.sockets)
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, Changes(LINKS) as changes:
-            first = opened.sockets[0].xsk_fd
-            kept = [theirs.fileno(), changes.fileno(), first, *opened.program.descriptors()]
+            first = [xsk.xsk_fd for xsk in opened.sockets[:1]]
+            kept = [theirs.fileno(), changes.fileno(), *first, *opened.program.descriptors()]
 
             def run() -> None:
                 sandbox.confine(user, sandbox.OF_OPENER, core_dumps)
                 children.bound_to_parent()
                 sandbox.give_up_files(network=False)
+                kept = KeptInterface(opened.program.interface, opened.program, opened.program.program_id, LOG)
+                begins = _Begins(*first, copies_of(opened.sockets)) if first else _wait_to_begin(theirs)
+                if not begins:
+                    return
+                steered = steer()
                 try:
-                    more = _More(steered, open_again, copies_of(opened.sockets), deferral)
-                    _Looking(theirs, changes, opened.program, first, more).serve()
+                    more = _More(steered, open_again, begins.copies, deferral)
+                    looking = _Looking(theirs, changes, kept, begins.first, more)
+                    if not first:
+                        looking.catch_up()
+                    looking.serve()
                 finally:
                     deferral.end()
                     if steered:
@@ -144,6 +161,13 @@ class QueueOpener:
         xsk_fd, umem_fd = fds[0]
         return said, XskSocket("", said.queue_id, xsk_fd, umem_fd, geometry)
 
+    def begin(self, first: int, copies: Copies) -> None:
+        """Another proxy has handed its queues over: from now on it looks after the interface. `first`: the socket of
+        one of them, which stays the caller's; -1: none came. Harmless when it has ended."""
+        self._puts_back = True
+        with suppress(OSError):  # who watches its end is told
+            socket.send_fds(self._connection, [msgspec.msgpack.encode(asdict(copies))], [first] if first >= 0 else [])
+
     def leave(self) -> None:
         """Ends it, and rules, addresses and deferral stay: another proxy has the queues."""
         self._puts_back = False
@@ -155,6 +179,20 @@ class QueueOpener:
         if self._puts_back and self.child.pidfd >= 0:
             select.select([self.child.pidfd], [], [], PUT_BACK_S)
         self.child.close()
+
+
+@dataclass(frozen=True)
+class _Begins:
+    """The first queue's socket, or -1, and what is known of all."""
+
+    first: int
+    copies: Copies
+
+
+def _wait_to_begin(connection: socket.socket) -> _Begins | None:
+    """What begin() says; None: the supervisor has ended."""
+    data, fds, _, _ = socket.recv_fds(connection, _BYTES_MAX, 1)
+    return _Begins(fds[0] if fds else -1, msgspec.msgpack.decode(data, type=Copies)) if data else None
 
 
 @dataclass(frozen=True)
@@ -172,17 +210,23 @@ class _Looking:
         self,
         connection: socket.socket,
         changes: Changes,
-        program: SteerProgram,
+        kept: KeptInterface,
         first: int,
         more: _More,
     ) -> None:
         self._steered, self._rules_at = more.steered, time.monotonic() + RULES_EVERY_S
         self._connection, self._changes, self._open_again = connection, changes, more.open_again
-        self._kept = KeptInterface(program.interface, program, program.program_id, LOG)
+        self._kept = kept
         #: Of the first queue, to see that it has lost its interface; -1: the queues are closed.
         self._first = first
         self._copies, self._deferral = more.copies, more.deferral
-        self._deferral.begin(interface_index(self._kept.name))
+        self._deferral.begin(kept.state.index)
+
+    def catch_up(self) -> None:
+        """Something may have changed while another proxy handed over. It may also have had no queue, because the
+        interface was not there."""
+        self._kept.lost = self._first < 0
+        self._look()
 
     def serve(self) -> None:
         """Until the supervisor has ended."""

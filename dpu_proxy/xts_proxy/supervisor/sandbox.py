@@ -218,6 +218,12 @@ def capabilities() -> int:
     return int(data[1]) | int(data[4]) << 32
 
 
+def holds(*names: str) -> bool:
+    """Are all of these capabilities permitted?"""
+    wanted = _mask(*names)
+    return capabilities() & wanted == wanted
+
+
 def _mask(*names: str) -> int:
     return sum(1 << CAPABILITIES[name] for name in names)
 

@@ -27,6 +27,7 @@ from beds.operated_tls import identity, trust
 from beds.restarts import Place
 from beds.ulp_tls import ONE_THREE, ONE_TWO, client_context, server_context
 from beds.upgrades import OverEthernet, OverSharedMemory, Upgrading, upgrading
+from xts_lab import card, topology
 from xts_proxy.status import control_socket
 from xts_proxy.upgrade import handover
 
@@ -395,10 +396,24 @@ def test_rules_of_the_card_stay_for_the_next_proxy() -> None:
         assert rules
         where.upgrade()
         assert where.rules() == rules
+        where.stop()
+        assert where.rules() == []
     with place_of("switch") as where:
         assert isinstance(where, OverEthernet)
         where.stop()
         assert where.rules() == []
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+def test_rules_of_the_card_are_put_back_by_the_next_proxy() -> None:
+    with place_of("switch") as where:
+        assert isinstance(where, OverEthernet)
+        rules = where.rules()
+        where.upgrade()
+        location = int(rules[0]["location"])
+        card.ask(where.lab.card, topology.DPU_XTS.interface, "remove", location=location)
+        wait(lambda: {rule["queue"] for rule in where.rules()} == {rule["queue"] for rule in rules}, "the rule", 20)
 
 
 # --- programs of other sorts ----------------------------------------------------------------------

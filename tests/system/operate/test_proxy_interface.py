@@ -17,7 +17,18 @@ from typing import Any
 
 import pytest
 from beds.operated_proxy import PROXY, START_S, Proxy, user_to_become, wait, write_config
-from beds.proxy_cable import DEVICE_MAC, HOST_MAC, QUEUES, Cable, exchange, host_on, inside, made_cable, proxy_on
+from beds.proxy_cable import (
+    DEVICE_MAC,
+    HOST_MAC,
+    QUEUES,
+    Cable,
+    exchange,
+    host_on,
+    inside,
+    made_cable,
+    proxy_on,
+    upgraded_on,
+)
 from beds.scripted_host import ScriptedHost
 from beds.service_manager import Manager
 from pyroute2 import NetNS
@@ -40,10 +51,20 @@ def cable() -> Iterator[Cable]:
         yield made
 
 
+@pytest.fixture(params=["started", "upgraded"])
+def way(request: pytest.FixtureRequest) -> str:
+    """How the proxy has come to its interface: it has opened its queues, or the one before has handed them over."""
+    return str(request.param)
+
+
 @pytest.fixture
-def proxy(cable: Cable, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Proxy]:
+def proxy(cable: Cable, tmp_path: Path, request: pytest.FixtureRequest, way: str) -> Iterator[Proxy]:
     with proxy_on(cable, tmp_path, **getattr(request, "param", {})) as made:
-        yield made
+        if way == "started":
+            yield made
+            return
+        with upgraded_on(cable, made) as new:
+            yield new
 
 
 @pytest.fixture
