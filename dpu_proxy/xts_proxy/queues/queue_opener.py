@@ -109,22 +109,23 @@ class QueueOpener:
         self._puts_back = bool(opened.sockets)
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, Changes(LINKS) as changes:
-            first = [xsk.xsk_fd for xsk in opened.sockets[:1]]
-            kept = [theirs.fileno(), changes.fileno(), *first, *opened.program.descriptors()]
+            first = opened.sockets[0].xsk_fd if opened.sockets else -1
+            descriptors = [theirs.fileno(), changes.fileno(), first, *opened.program.descriptors()]
 
             def run() -> None:
                 sandbox.confine(user, sandbox.OF_OPENER, core_dumps)
                 children.bound_to_parent()
                 sandbox.give_up_files(network=False)
                 kept = KeptInterface(opened.program.interface, opened.program, opened.program.program_id, LOG)
-                begins = _Begins(*first, copies_of(opened.sockets)) if first else _wait_to_begin(theirs)
+                opens = first >= 0
+                begins = _Begins(first, copies_of(opened.sockets)) if opens else _wait_to_begin(theirs)
                 if not begins:
                     return
                 steered = steer()
                 try:
                     more = _More(steered, open_again, begins.copies, deferral)
                     looking = _Looking(theirs, changes, kept, begins.first, more)
-                    if not first:
+                    if not opens:
                         looking.catch_up()
                     looking.serve()
                 finally:
@@ -133,7 +134,7 @@ class QueueOpener:
                         opened.program.close()  # first: without rules, frames must not be answered by the wrong queue
                         steered.close()
 
-            self.child = children.fork("xts-opener", kept, run)
+            self.child = children.fork("xts-opener", descriptors, run)
         self._connection.setblocking(False)
 
     def fileno(self) -> int:
