@@ -80,10 +80,11 @@ def proxy_on(cable: Cable, directory: Path, **proxy: Any) -> Iterator[Proxy]:
 
 @contextlib.contextmanager
 def upgraded_on(cable: Cable, before: Proxy) -> Iterator[Proxy]:
-    """The proxy that takes the place of one that runs there, when that one has ended."""
+    """The proxy that takes the place of one that has itself taken the place of the one that runs there."""
     where = OverSharedMemory(SharedMemory(before.directory), before)  # both have their files in a folder
     try:
         with inside(cable.device):
+            where.upgrade()
             where.upgrade()
         yield replace(before, process=where.process)
     finally:

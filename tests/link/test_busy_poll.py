@@ -91,6 +91,18 @@ def test_an_interface_is_as_before(wire: Wire) -> None:
         assert unwanted.said == ""
 
 
+def test_what_a_killed_process_has_set_is_not_put_back(wire: Wire) -> None:
+    with wire.inside(wire.host):
+        can_defer(wire.host, wire.host_if)
+        index = interface_index(wire.host_if)
+        Deferral(DEFER_US).begin(index)  # and it never ends
+        after = Deferral(DEFER_US)
+        after.begin(index)
+        assert deferred(wire.host, wire.host_if) == {(2, DEFER_US * 1000)}
+        after.end()
+        assert deferred(wire.host, wire.host_if) == {(0, 0)}
+
+
 def test_the_agent(wire: Wire, folder: str) -> None:
     endpoint = f"{folder}/endpoint.sock"
     options = ["--busy-poll-us", "20", "--busy-poll-frames", "64", "--napi-defer-us", str(DEFER_US), "--queues", "2"]

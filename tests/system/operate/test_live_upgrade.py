@@ -27,6 +27,7 @@ from beds.operated_tls import identity, trust
 from beds.restarts import Place
 from beds.ulp_tls import ONE_THREE, ONE_TWO, client_context, server_context
 from beds.upgrades import OverEthernet, OverSharedMemory, Upgrading, upgrading
+from xts_bpf.interface_state import read_state
 from xts_lab import card, topology
 from xts_proxy.status import control_socket
 from xts_proxy.upgrade import handover
@@ -386,6 +387,14 @@ def test_where_lost_frames_are_repeated() -> None:
             assert [ask(), ask()] == ["goes on", "goes on"]
 
 
+def attached(where: OverEthernet) -> int:
+    """The number of the XDP program of the device's interface."""
+    with where.lab.inside("dpu"):
+        found = read_state(topology.DPU_XTS.interface)
+    assert found and found.program_id
+    return found.program_id
+
+
 @pytest.mark.root
 @pytest.mark.afxdp
 def test_rules_of_the_card_stay_for_the_next_proxy() -> None:
@@ -415,6 +424,25 @@ def test_rules_of_the_card_are_put_back_by_the_next_proxy() -> None:
         card.ask(where.lab.card, topology.DPU_XTS.interface, "remove", location=location)
         assert len(where.rules()) == len(rules) - 1
         wait(lambda: [rule["queue"] for rule in where.rules()] == [rule["queue"] for rule in rules], "the rule", 20)
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+def test_a_new_proxy_that_fails_leaves_the_interface_alone() -> None:
+    """It has the program by then, and its process that looks after the interface waits."""
+    with place_of("switch") as where:
+        assert isinstance(where, OverEthernet)
+        rules, program = where.rules(), attached(where)
+        text = (where.lab.directory / "proxy.toml").read_text()
+        wrong = where.lab.directory / "wrong.toml"
+        identity_of_none = 'name = "none"\ncertificate = "/not-there.pem"\nkey = "/not-there.key"\n'
+        wrong.write_text(f"{text}\n[[tls.identity]]\n{identity_of_none}")
+        command = [*PROXY, "--config", str(wrong), "upgrade"]
+        new = where.lab.run("dpu", command, capture_output=True, text=True, timeout=30)
+        assert new.returncode
+        assert "not-there" in new.stderr
+        wait(lambda: where.proxy_state() == "running", "the running proxy")
+        assert (where.rules(), attached(where)) == (rules, program)
 
 
 # --- programs of other sorts ----------------------------------------------------------------------
