@@ -196,7 +196,7 @@ class DeviceChannels:
     def _have(self, queue_id: int, worker: RemoteWorker, end: QueueEnd) -> None:
         """A worker has it now."""
         xsk_fd = end.descriptors[0]
-        if self._first < 0 and not self.opener:
+        if self._first < 0 and (self._taken or not self.opener):
             self._first = os.dup(xsk_fd)
         self._given.append((worker, queue_id))
         if end is not self._kept_ends.ends.get(queue_id):
