@@ -147,7 +147,7 @@ def test_nobody_notices(kind: str) -> None:
     [
         pytest.param("shm", ONE_THREE, id="shm-1.3"),
         pytest.param("afxdp", ONE_TWO, id="afxdp-1.2", marks=AFXDP),
-        pytest.param("relay", ONE_THREE, id="relay-1.3", marks=AFXDP),
+        pytest.param("relay", ONE_THREE, id="relay-1.3", marks=[*AFXDP, pytest.mark.long]),
         pytest.param("shm", ONE_TWO, id="shm-1.2", marks=pytest.mark.long),
         pytest.param("afxdp", ONE_THREE, id="afxdp-1.3", marks=[*AFXDP, pytest.mark.long]),
     ],

@@ -51,7 +51,7 @@ def cable() -> Iterator[Cable]:
         yield made
 
 
-@pytest.fixture(params=["started", "upgraded"])
+@pytest.fixture(params=["started", pytest.param("upgraded", marks=pytest.mark.long)])
 def way(request: pytest.FixtureRequest) -> str:
     """How the proxy has come to its interface: it has opened its queues, or the one before has handed them over."""
     return str(request.param)
@@ -122,6 +122,7 @@ def served(ends: DeviceQueues, number: int, server: socket.socket) -> ScriptedHo
     return host
 
 
+@pytest.mark.parametrize("way", ["started", "upgraded"], indirect=True)
 def test_a_program_that_is_taken_off_is_attached_again(cable: Cable, proxy: Proxy, server: socket.socket) -> None:
     before = state_of(cable)
     assert before and before.program_id
@@ -179,6 +180,7 @@ def test_an_interface_that_leaves_and_returns(cable: Cable, proxy: Proxy, server
     assert log.count("queues of dev0 were opened again") == 2
 
 
+@pytest.mark.parametrize("way", ["started", "upgraded"], indirect=True)
 def test_an_interface_that_is_made_again(cable: Cable, proxy: Proxy, server: socket.socket) -> None:
     before = state_of(cable)
     with host_of(cable) as ends:

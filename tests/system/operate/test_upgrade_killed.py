@@ -21,7 +21,7 @@ from xts_proxy.status import control_socket
 AFXDP = [pytest.mark.root, pytest.mark.afxdp]
 KINDS = [
     pytest.param("shm", marks=pytest.mark.root),
-    pytest.param("afxdp", marks=AFXDP),
+    pytest.param("afxdp", marks=[*AFXDP, pytest.mark.long]),  # as the switch, without heads
     pytest.param("switch", marks=AFXDP),
 ]
 
