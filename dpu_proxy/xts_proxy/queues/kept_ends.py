@@ -11,10 +11,17 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
 from xts_messages.queues.queue_kinds import QueueEnd
+
+from xts_proxy.supervisor.log import LOG
+
+if TYPE_CHECKING:
+    from xts_proxy.queues.channels import Channels
 
 #: In which what a process has sent has left the machine.
 _SENT_S = 2.0
@@ -55,7 +62,21 @@ async def has_ended(pidfd: int, within_s: float | None = None) -> bool:
     return ended.is_set()
 
 
-async def serve_orphan(serve: Callable[[], None]) -> str:
+async def serve_orphans(channels: Channels, ends: Mapping[int, QueueEnd], problem_is: str) -> int:
+    """Has these queues served, whose process has ended. Those that cannot be are logged as `problem_is`, and are lost;
+    returns how many."""
+    failed, why = [], ""
+    for queue_id, end in ends.items():
+        if problem := await _serve_orphan(partial(channels.take_orphan, queue_id, end)):
+            failed.append(queue_id)
+            why = problem
+            LOG.error("upgrade: queue %d %s: %s", queue_id, problem_is, problem)
+    if failed:
+        channels.lost(failed, why)
+    return len(failed)
+
+
+async def _serve_orphan(serve: Callable[[], None]) -> str:
     """Calls it until nothing is on its way any more from the process that has ended. Returns why the queue cannot be
     served; "": it is."""
     deadline = time.monotonic() + _SENT_S

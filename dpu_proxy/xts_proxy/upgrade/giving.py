@@ -21,14 +21,13 @@ import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from xts_messages.queues.queue_kinds import QueueEnd
 from xts_messages.services.service_manager import LISTENS
 from xts_messages.wire import record_table
 
-from xts_proxy.queues.kept_ends import has_ended, serve_orphan
+from xts_proxy.queues.kept_ends import has_ended, serve_orphans
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.upgrade import handover
 from xts_proxy.upgrade.handover import (
@@ -220,17 +219,10 @@ class Giving:
             LOG.error("upgrade: queues %s stay with the new proxy: %s", self._told, error.strerror)
             return
         ends = self._channels.ends()
-        failed: list[int] = []
-        why = ""
-        for queue_id in self._told:
-            end = ends.get(queue_id)  # none: the interface has been opened again meanwhile
-            if end and (problem := await serve_orphan(partial(self._channels.take_orphan, queue_id, end))):
-                failed, why = [*failed, queue_id], problem
-                LOG.error("upgrade: queue %d cannot be taken back: %s", queue_id, problem)
-        LOG.info("upgrade: the new proxy has ended; its queues are served again: %d", len(self._told) - len(failed))
+        told = {queue_id: ends[queue_id] for queue_id in self._told if queue_id in ends}  # others were opened again
+        failed = await serve_orphans(self._channels, told, "cannot be taken back")
+        LOG.info("upgrade: the new proxy has ended; its queues are served again: %d", len(self._told) - failed)
         self._told = []
-        if failed:
-            self._channels.lost(failed, why)
 
     def close(self) -> None:
         """Harmless when repeated."""

@@ -12,14 +12,13 @@ import os
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from xts_messages.queues.queue_kinds import QueueEnd
 from xts_messages.services.service_manager import LISTENS, passed
 
-from xts_proxy.queues.kept_ends import KeptEnds, has_ended, serve_orphan
+from xts_proxy.queues.kept_ends import KeptEnds, has_ended, serve_orphans
 from xts_proxy.status import control_socket
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.upgrade import handover
@@ -236,16 +235,9 @@ class Taking:
         channels.accept(True)
         if self._offered:
             self._have(channels, *self._offered)
-        served, failed, why = channels.served(), [], ""
-        for queue_id, end in self._spares.ends.items():
-            if queue_id in served:
-                continue
-            if problem := await serve_orphan(partial(channels.take_orphan, queue_id, end)):
-                failed.append(queue_id)
-                why = problem
-                LOG.error("upgrade: queue %d of the proxy before this one cannot be served: %s", queue_id, problem)
-        if failed:
-            channels.lost(failed, why)
+        served = channels.served()
+        left = {queue_id: end for queue_id, end in self._spares.ends.items() if queue_id not in served}
+        await serve_orphans(channels, left, "of the proxy before this one cannot be served")
 
 
 def _goes_on(said: GoesOn) -> GoesOnError:

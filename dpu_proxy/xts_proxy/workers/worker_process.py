@@ -42,12 +42,11 @@ from xts_proxy.workers.workers import Moved, Owner, Relayed, Waits, Worker
 Result = tuple[Any, list[int]]
 #: Of a queue that is added: see on_add_channel().
 _Whose = tuple[str, "Owner | None", bool, bool, "int | None", bool]
-#: A queue that another process has left: its number, its state, and of its host the ticket, the epoch, and what is
-#: known of it (Moved).
 
 
 class Left(NamedTuple):
-    """What a queue's next worker has to know of it: of Moved."""
+    """A queue that another process has left: its number, its state, the session of what repeats lost frames, and of its
+    host the ticket, the epoch, and what is known of it (Moved)."""
 
     queue_id: int
     state: bytes
