@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,6 +89,19 @@ for line in sys.stdin:
 """
 
 
+def _exchanges(process: subprocess.Popen[str]) -> Callable[[], str]:
+    """Waits until the program is up. What is returned has one more exchange made, and says how it went."""
+    assert process.stdin and process.stdout and process.stdout.readline() == "up\n"
+    stdin, stdout = process.stdin, process.stdout
+
+    def ask() -> str:
+        stdin.write("\n")
+        stdin.flush()
+        return stdout.readline().strip()
+
+    return ask
+
+
 @contextmanager
 def dialogue(where: Upgrading, tls: ssl.SSLContext | None = None) -> Iterator[Callable[[], str]]:
     """A program with a connection, to a peer with TLS or without. What is called says how its next exchange went."""
@@ -98,15 +112,7 @@ def dialogue(where: Upgrading, tls: ssl.SSLContext | None = None) -> Iterator[Ca
             ["-c", DIALOGUE, peer_address(where.place), str(port), *arguments], interposed=False
         ) as process,
     ):
-        assert process.stdin and process.stdout and process.stdout.readline() == "up\n"
-        stdin, stdout = process.stdin, process.stdout
-
-        def ask() -> str:
-            stdin.write("\n")
-            stdin.flush()
-            return stdout.readline().strip()
-
-        yield ask
+        yield _exchanges(process)
 
 
 #: A program with a connection that cannot move to another proxy: it has a pushed protocol that finds PDUs.
@@ -130,12 +136,4 @@ def unmovable(where: Upgrading) -> Iterator[Callable[[], str]]:
         echo_server(where.place) as port,
         where.place.program(["-c", PUSHES, peer_address(where.place), str(port)], interposed=False) as process,
     ):
-        assert process.stdin and process.stdout and process.stdout.readline() == "up\n"
-        stdin, stdout = process.stdin, process.stdout
-
-        def ask() -> str:
-            stdin.write("\n")
-            stdin.flush()
-            return stdout.readline().strip()
-
-        yield ask
+        yield _exchanges(process)
