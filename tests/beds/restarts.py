@@ -20,6 +20,7 @@ from xts_lab import topology
 from xts_lab.lab import Lab
 from xts_lab.wire import Wire
 
+from beds import process_tree
 from beds.lab import raise_or_skip
 from beds.operated_proxy import Proxy, running, wait
 from beds.preload import preloaded
@@ -146,6 +147,7 @@ class SharedMemory(Place):
     def end(self, how: str) -> None:
         assert self._proxy
         if how == "workers":
+            os.kill(self._proxy.pid_of("xts-understudy"), signal.SIGKILL)  # else another one would go on
             os.kill(self._proxy.pid_of("xts-workers"), signal.SIGKILL)
         else:
             self._proxy.process.send_signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
@@ -208,10 +210,11 @@ class Ethernet(Place):
 
     def end(self, how: str) -> None:
         record = self.lab.records()["proxy"]
-        children = Path(f"/proc/{record.pid}/task/{record.pid}/children").read_text().split()
-        workers = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "xts-workers\n"]
-        pid = int(workers[0]) if how == "workers" else record.pid
-        os.kill(pid, signal.SIGTERM if how == "stop" else signal.SIGKILL)
+        if how == "workers":
+            for name in ("xts-understudy", "xts-workers"):  # else another one would go on
+                process_tree.kill(process_tree.one(record.pid, name))
+        else:
+            os.kill(record.pid, signal.SIGTERM if how == "stop" else signal.SIGKILL)
         wait(lambda: not record.alive, "end of the proxy", 20)
         self._up = False
 

@@ -1,8 +1,10 @@
 /* A channel and its link: opened for a queue, up and down with the host's process. channel.h has the theory of
  * operation. */
 #include "channel/relay.h"
+#include "channel/ledger.h"
 #include "pushed/pushed.h"
 #include "worker/device_clock.h"
+#include "common/own_memory.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -57,16 +59,47 @@ static uint64_t features_of(const struct worker_state *worker, const struct xts_
 	return features;
 }
 
-int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd,
+/* A queue that another process can go on with, and where that finds it: the innermost, of its kind, in the ledger. */
+struct placing {
+	struct xts_queue *outer, *before,
+		*there; /* outer NULL: it has no decorator; there NULL: it is not in the ledger */
+};
+
+static struct xts_queue *place(struct placing *p, struct xts_queue *queue, uint32_t queue_id)
+{
+	void *memory;
+
+	*p = (struct placing){ .before = queue };
+	for (; p->before->inner; p->before = p->before->inner)
+		p->outer = p->before;
+	memory = queue->ops->leave && !queue->heads ? ledger_queue(queue_id, p->before->ops->struct_bytes) : NULL;
+	if (!memory)
+		return queue;
+	p->there = xts_queue_place(p->before, memory);
+	if (p->outer)
+		p->outer->inner = p->there;
+	return p->outer ? queue : p->there;
+}
+
+/* The queue is the caller's again. */
+static void take_back(struct placing *p)
+{
+	if (p->there && p->outer)
+		p->outer->inner = p->before;
+}
+
+int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *adopted, int life_fd,
 		 uint32_t queue_id, struct xts_tenant *tenant)
 {
+	struct placing placing;
+	struct xts_queue *queue = place(&placing, adopted, queue_id);
 	struct xts_link_config config = {
 		.role = XTS_LINK_PROXY,
 		.ethertype = worker->config.ethertype,
 		.frame_window = queue->frame_window,
 		.largest_message = xts_packets_bytes(queue),
 		.head_bytes = queue->head_bytes,
-		.features = features_of(worker, queue),
+		.features = features_of(worker, queue) | (placing.there ? XTS_FEATURE_RESUME : 0),
 		.sockets_max = channel_sockets_max(tenant),
 		.clock = device_time,
 		.clock_context = worker,
@@ -74,10 +107,13 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	struct channel *ch = calloc(1, sizeof *ch);
 	int error;
 
-	if (!ch)
+	if (!ch) {
+		take_back(&placing);
 		return -ENOMEM;
+	}
 	ch->descriptors = queue->wait_fd >= 0 ? CHANNEL_DESCRIPTORS : 0;
 	if (!tenant_take(tenant, XTS_USE_DESCRIPTORS, ch->descriptors)) {
+		take_back(&placing);
 		free(ch);
 		return -ENOBUFS;
 	}
@@ -118,10 +154,13 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		(void)epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, queue->wait_fd, NULL);
 		(void)epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, life_fd, NULL);
 		tenant_give(tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
+		take_back(&placing);
 		free(ch->replies);
 		free(ch);
 		return error;
 	}
+	if (placing.there)
+		xts_release(placing.before);
 	ch->tenant = tenant_hold(tenant);
 	ch->owner = (struct xts_owner){ XTS_UID_UNKNOWN, XTS_FIRST_PORT_UNKNOWN };
 	ch->number = ++worker->channel_numbers;

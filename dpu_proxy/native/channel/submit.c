@@ -71,6 +71,7 @@ void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t
 	}
 	xts_link_seal(&ch->link, slot->data);
 	xts_queue_submit(ch->queue, slot, bytes);
+	ledger_submitted(ch);
 	if (!ch->unkicked_bytes)
 		ch->unkicked_ns = ch->worker->now_ns;
 	ch->unkicked_bytes += bytes;
@@ -87,6 +88,7 @@ void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, 
 	}
 	xts_link_seal(&ch->link, slot->data);
 	xts_queue_submit(ch->queue, slot, bytes);
+	ledger_submitted(ch);
 	if (!ch->quiet_frames++)
 		ch->quiet_ns = ch->worker->now_ns;
 }

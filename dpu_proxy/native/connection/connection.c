@@ -2,6 +2,7 @@
  * connection_event.c; the end: connection_close.c; data: from_host.c, to_tcp.c, to_host.c. */
 #include "channel/tickets.h"
 #include "connection/connection_inside.h"
+#include "channel/ledger.h"
 #include "connection/paced.h"
 #include "connection/unowned.h"
 #include "connection/socket_kind.h"
@@ -86,6 +87,7 @@ void connection_close_socket(struct connection *c, bool reset)
 	if (c->tcp.fd < 0)
 		return;
 	closed_end(c, reset);
+	ledger_forget(c->tcp.fd);
 	if (reset)
 		(void)setsockopt(c->tcp.fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
 	close(c->tcp.fd);
@@ -99,6 +101,7 @@ void connection_leave_channel(struct connection *c)
 {
 	struct channel *ch = c->channel;
 
+	ledger_forget(c->tcp.fd);
 	held_forget(c);
 	closed_leaves(c);
 	tenant_give(c->tenant, kind_of(c)->use, 1);

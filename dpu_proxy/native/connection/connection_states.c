@@ -131,6 +131,7 @@ void connection_enter(struct connection *c, enum connection_state state)
 {
 	xts_state_entered(&xts_connection_states, visited, c->proxy_id, c->state, state);
 	c->state = (uint8_t)state;
+	ledger_entered(c);
 }
 
 void connection_check(const struct connection *c)

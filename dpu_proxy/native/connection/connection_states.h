@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "channel/ledger.h"
+
 #include "common/state_table.h"
 
 struct channel;
@@ -72,7 +74,7 @@ void connection_check(const struct connection *c);
 /* Checks the connection that a message was about, if it has an identifier. */
 void channel_check(struct channel *ch, uint32_t proxy_id);
 #else
-#define connection_enter(c, to) ((void)((c)->state = (to)))
+#define connection_enter(c, to) ((void)((c)->state = (to)), ledger_entered(c))
 #define connection_check(c) ((void)(c))
 #define channel_check(ch, proxy_id) ((void)(ch), (void)(proxy_id))
 #endif

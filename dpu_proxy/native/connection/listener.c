@@ -52,9 +52,9 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 {
 	struct xts_newconn m = { .proxy_id = c->proxy_id, .post_credits = connection_grant_window(c) };
 
+	c->tcp.accepted = true;
 	connection_enter(c, CONNECTION_ESTABLISHED);
 	c->announced = true;
-	c->tcp.accepted = true;
 	c->writable = true;
 	c->listener = l;
 	list_append(&l->offers, &c->offers);

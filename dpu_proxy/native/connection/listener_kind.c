@@ -1,5 +1,6 @@
 /* Listeners, from LISTEN to their close: the kind's table (socket_kind.h). listener.c accepts and announces. */
 #include "connection/connection_inside.h"
+#include "channel/ledger.h"
 #include "connection/socket_kind.h"
 #include "connection/tcp_move.h"
 #include "processes/share.h"
@@ -86,6 +87,7 @@ int listener_start(struct connection *c, const struct xts_listen *m)
 		share_listens(c, m->backlog, was_idle);
 	if (!c->bound_to)
 		(void)connection_note_bound_address(c); /* if there is no memory, the address is not registered */
+	ledger_count(c);                                /* it may be rebinding now */
 	c->readable = true;
 	connection_wake(c);
 	return -connection_watch(c);
@@ -125,6 +127,7 @@ void listener_close(struct connection *l)
 {
 	if (l->tcp.fd < 0)
 		return;
+	ledger_forget(l->tcp.fd);
 	if (l->in_epoll) /* close() does not remove it while another process has the socket open */
 		(void)epoll_ctl(l->worker->epoll_fd, EPOLL_CTL_DEL, l->tcp.fd, NULL);
 	close(l->tcp.fd);
@@ -322,6 +325,7 @@ static const struct socket_kind listener_kind = {
 	.free = free_listener,
 	.save = kind_cannot_be_saved,
 	.hand_over = hand_over,
+	.in_ledger = true,
 	.arrives_as = CONNECTION_LISTENER,
 	.arrive = kind_arrives_as_tcp_side,
 	.load = load,

@@ -128,6 +128,7 @@ void buffers_option_set(struct connection *c, int level, int name)
 		settle(c, name, &c->tcp.kernel_send);
 	if (level == SOL_SOCKET && name == SO_RCVBUF)
 		settle(c, name, &c->tcp.kernel_receive);
+	ledger_count(c);
 	if (level != SOL_SOCKET || !c->window || !kind_of(c)->window_follows_buffers)
 		return; /* buffers_begin() will check it later; some windows never change */
 	if (name == SO_RCVBUF)

@@ -83,6 +83,7 @@ struct socket_kind {
 	/* As save, for another process of the proxy (processes/move.h). `to` NULL: 0: it can be; EBUSY: not, and it
 	 * would be lost with this process; EAGAIN: as soon as its handshake is done; another errno: it need not be. */
 	int (*hand_over)(struct connection *c, struct handed *to);
+	bool in_ledger; /* a line of the ledger says all of it that another process has to know (channel/ledger.h) */
 	uint8_t arrives_as; /* enum connection_state: of what comes so; CONNECTION_STATES: nothing does */
 	/* Its record has come, with this descriptor. Protocols: their record comes next. 0, or -errno and nothing is left. */
 	int (*arrive)(struct handed *to, const uint8_t *record, uint32_t bytes, int fd, bool protocols);

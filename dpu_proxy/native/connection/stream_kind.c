@@ -102,6 +102,7 @@ static const struct socket_kind stream_kind = {
 	.free = kind_does_nothing,
 	.save = stream_save,
 	.hand_over = stream_hand_over,
+	.in_ledger = true,
 	.arrives_as = CONNECTION_ESTABLISHED,
 	.arrive = kind_arrives_as_tcp_side,
 	.load = stream_load,

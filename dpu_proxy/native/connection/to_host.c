@@ -12,6 +12,7 @@
 #include "addresses/socket_address.h"
 #include "channel/tickets.h"
 #include "connection/socket_kind.h"
+#include "channel/ledger.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
 
@@ -202,8 +203,10 @@ static ssize_t read_some(struct connection *c, struct pushed *reader, void *out,
 {
 	if (c->tcp.returned.last)
 		return returned_read(&c->tcp.returned, c->tenant, out, room, mark);
-	if (!reader)
+	if (!reader) {
+		ledger_reads(c, out);
 		return read_tcp(c, out, room);
+	}
 	if (reader->peeking)
 		return peek_read(c, out, room);
 	if (!reader->started)

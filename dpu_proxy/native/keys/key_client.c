@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -108,6 +109,16 @@ int xts_keys_connect(const int *connections, uint32_t count)
 		return error;
 	keys.forgets = connections[0];
 	return key_provider_load();
+}
+
+int xts_keys_go_on(void)
+{
+	uint32_t from;
+
+	if (getrandom(&from, sizeof from, 0) != (ssize_t)sizeof from)
+		return -EIO;
+	atomic_store(&last_sequence, from);
+	return 0;
 }
 
 /* Waits for a free connection; -ETIMEDOUT: none is free after ASK_AGAIN_MS; -EPIPE: none has another end any more. */

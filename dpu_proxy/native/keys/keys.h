@@ -17,5 +17,8 @@ void xts_keys_serve(int control, const int *connections, uint32_t count);
 /* From now on this process sends its requests over these connections, at least two, and owns them. 0 or -errno. Called
  * once per process, before it starts threads. */
 int xts_keys_connect(const int *connections, uint32_t count);
+/* This process goes on with the connections of one that has died, of which it is a copy from before any request:
+ * answers to that one's are no answers to its own. 0 or -errno. */
+int xts_keys_go_on(void);
 
 #endif

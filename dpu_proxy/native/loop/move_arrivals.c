@@ -160,7 +160,14 @@ static bool run_resume(struct worker_state *w, void *argument)
 	ch->moved_ticket = r->how->ticket;
 	ch->identity = r->identity;
 	ch->owner = r->how->owner;
-	xts_link_expect(&ch->link, r->how->epoch);
+	if (r->how->died && r->how->epoch)
+		xts_link_replace(&ch->link, r->how->epoch, r->how->ticket);
+	else if (!r->how->died)
+		xts_link_expect(&ch->link, r->how->epoch);
+	if (r->how->died) {
+		channel_kick(ch); /* what the process before had submitted */
+		(void)channel_send(ch);
+	}
 	return false;
 }
 

@@ -228,11 +228,16 @@ static void add_kinds(void)
 	datagram_kind_add();
 }
 
-static void state_init(struct worker_state *w)
+void worker_kinds_add(void)
 {
 	static pthread_once_t kinds_added = PTHREAD_ONCE_INIT;
 
 	(void)pthread_once(&kinds_added, add_kinds);
+}
+
+static void state_init(struct worker_state *w)
+{
+	worker_kinds_add();
 	trim_init(&w->trim, spill_thread_end);
 	list_init(&w->channels);
 	list_init(&w->unowned);

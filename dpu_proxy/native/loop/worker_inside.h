@@ -39,6 +39,8 @@ struct xts_worker {
 void worker_request(struct xts_worker *worker, bool (*run)(struct worker_state *w, void *argument), void *argument);
 /* The same, but waits for XTS_ANSWER_MS at most: 0, or -ETIMEDOUT, and the function will not run (again). */
 int worker_ask(struct xts_worker *worker, bool (*run)(struct worker_state *w, void *argument), void *argument);
+/* The kinds of sockets are known from now on: before the first worker, or what reads of sockets before it. */
+void worker_kinds_add(void);
 /* Called before the worker's thread starts, and after it has ended. */
 void worker_requests_open(struct xts_worker *worker);
 void worker_requests_close(struct xts_worker *worker);

@@ -1,5 +1,6 @@
 /* Parked connections that a host claims, or takes by their key. From then on they belong to its channel (parked.h). */
 #include <errno.h>
+#include <inttypes.h>
 #include <sys/epoll.h>
 
 #include "connection/socket_kind.h"
@@ -27,20 +28,55 @@ static struct connection *claim(struct channel *ch, struct parked *p, int *error
 	return NULL;
 }
 
-struct connection *park_claim(struct channel *ch, uint64_t key, int *error)
+/* Its process has died. Between what TCP has and what its host has may be bytes that were found: those that the host is
+ * to be sent are `returned`, those that it has sent wait for TCP, behind some that TCP has (replay.h). With the lock
+ * held. True: now nothing is missing. */
+static bool make_whole(struct parked *p, const struct claim_counts *counts)
+{
+	struct xts_tenant *t = p->keyed.tenant;
+	uint64_t to_host = p->tcp.received_bytes - counts->received_bytes,
+		 to_tcp = counts->sent_bytes - p->tcp.accepted_bytes;
+	uint32_t surplus;
+
+	if (p->state != CONNECTION_ESTABLISHED)
+		return true;
+	if ((to_host && to_host != returned_bytes(&p->tcp.returned)) || to_tcp > p->tcp.out.spill.bytes ||
+	    (p->tcp.fin_done && (to_tcp || !counts->fin_sent)))
+		return false;
+	if (!to_host)
+		returned_free(&p->tcp.returned, t);
+	surplus = p->tcp.out.spill.bytes - (uint32_t)to_tcp;
+	spill_drop(&p->tcp.out.spill, surplus);
+	tenant_give(t, XTS_USE_KEPT_BYTES, surplus);
+	p->tcp.fin_wanted = counts->fin_sent;
+	return true;
+}
+
+struct connection *park_claim(struct channel *ch, uint64_t key, const struct claim_counts *counts, int *error)
 {
 	struct connection *c = NULL;
 	struct parked *p;
 
 	registry_lock();
 	p = parked_of(registry_find(ch->tenant, key, KEYED_PARKED));
-	if (p && !p->returner)
+	if (p && counts && !p->returner && !make_whole(p, counts)) {
+		channel_log(ch,
+			    "a connection is torn: to its host %" PRIu64 " bytes, found %" PRIu64 "; to TCP %" PRIu64
+			    ", found %u",
+			    p->tcp.received_bytes - counts->received_bytes, returned_bytes(&p->tcp.returned),
+			    counts->sent_bytes - p->tcp.accepted_bytes, p->tcp.out.spill.bytes);
+		ch->worker->stats.torn++; /* it is reset when the host has claimed all */
+		*error = ECONNRESET;
+	} else if (p && !p->returner)
 		c = claim(ch, p, error);
 	else
 		*error = p ? EBUSY : ENOENT;
 	registry_unlock();
 	if (c)
 		parked_taken(c);
+	if (c && counts && c->state == CONNECTION_ESTABLISHED && !outgoing_waits(&c->tcp.out))
+		connection_drained(c); /* FIN may not have been sent */
+	ch->worker->stats.resumed += c && counts;
 	return c;
 }
 

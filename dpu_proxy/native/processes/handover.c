@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "addresses/socket_address.h"
+#include "channel/ledger.h"
 #include "connection/socket_kind.h"
+#include "processes/move.h"
 #include "processes/share.h"
 
 /* A connection that other processes may ask for. */
@@ -60,22 +62,20 @@ enum command_result command_park(struct channel *ch, const struct xts_head *head
 	return COMMAND_REPLIES;
 }
 
-enum command_result command_claim(struct channel *ch, const struct xts_head *head, const struct xts_claim *m,
-				  struct batch_entry *e)
+static enum command_result claim_answer(struct channel *ch, const struct xts_claim *m, const struct claim_counts *counts)
 {
 	struct xts_claim_ack ack = { 0 };
 	struct connection *c;
 	int error = 0;
 
-	(void)head;
-	(void)e;
-	c = park_claim(ch, m->key, &error);
+	c = park_claim(ch, m->key, counts, &error);
 	ack.token = m->token;
 	if (c) {
 		c->xts_socket = m->xts_socket;
 		c->held = m->post_credits;
 		/* as if they had been sent over this channel: CLOSE will say how many of them were read */
 		c->tcp.received_bytes = m->unread;
+		ledger_count(c); /* not from the beginning of its life */
 		ack.proxy_id = c->proxy_id;
 		ack.post_credits = c->grant.outstanding;
 		socket_local(c->tcp.fd, &ack.local);
@@ -83,6 +83,39 @@ enum command_result command_claim(struct channel *ch, const struct xts_head *hea
 	}
 	xts_claim_ack_encode(command_reply(ch, XTS_REPLY_CLAIM_ACK, XTS_CLAIM_ACK_BYTES, m->xts_socket, error), &ack);
 	return COMMAND_REPLIES;
+}
+
+enum command_result command_claim(struct channel *ch, const struct xts_head *head, const struct xts_claim *m,
+				  struct batch_entry *e)
+{
+	(void)head;
+	(void)e;
+	return claim_answer(ch, m, NULL);
+}
+
+/* After the process before this one has died: did anything get lost between it and its host? */
+enum command_result command_resume(struct channel *ch, const struct xts_head *head, const struct xts_resume *m,
+				   struct batch_entry *e)
+{
+	const struct xts_claim claim = {
+		.xts_socket = m->xts_socket,
+		.token = m->token,
+		.key = m->key,
+		.post_credits = m->post_credits,
+		.unread = m->unread,
+	};
+	const struct claim_counts counts = {
+		.received_bytes = m->received_bytes,
+		.sent_bytes = m->sent_bytes,
+		.fin_sent = m->fin_sent != 0,
+	};
+
+	(void)head;
+	(void)e;
+	if (m->key)
+		return claim_answer(ch, &claim, &counts);
+	move_unclaimed_end(ch);
+	return COMMAND_DONE;
 }
 
 enum command_result command_take(struct channel *ch, const struct xts_head *head, const struct xts_take *m,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "channel/ledger.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
 
@@ -35,6 +36,7 @@ static struct held *add(struct connection *c, uint64_t key, uint32_t keep_ms, in
 	h->worker = c->worker;
 	h->keep_ms = keep_ms;
 	c->key_held = h;
+	ledger_forget(c->tcp.fd); /* another process may ask for it */
 	return h;
 }
 

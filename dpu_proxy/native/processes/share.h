@@ -284,8 +284,14 @@ bool shared_end_piece(struct shared *s);
 
 /* Parks a connection: it leaves its channel and c is freed, unless there is a (positive) error. Takes the lock. */
 int park_start(struct connection *c, uint64_t key, uint32_t keep_ms);
-/* Claims a parked connection for this channel; NULL with *error. Takes the lock. */
-struct connection *park_claim(struct channel *ch, uint64_t key, int *error);
+/* What a host knows of a connection whose process of the proxy has died. */
+struct claim_counts {
+	uint64_t received_bytes, sent_bytes;
+	bool fin_sent;
+};
+/* Claims a parked connection for this channel; NULL with *error (ECONNRESET: it is not as the host has counted).
+ * counts: NULL where nothing can have been lost. Takes the lock. */
+struct connection *park_claim(struct channel *ch, uint64_t key, const struct claim_counts *counts, int *error);
 /* An event of WATCH_PARKED: TCP can take more of the spilled bytes. They are delivered in
  * turns (unowned_drain_some()). */
 void park_event(struct watch *watch);

@@ -1,6 +1,8 @@
 /* The life of a connection's pushed protocols: made, copied, started, given events, failed. pushed.h has the theory of
  * operation. */
+#include "channel/ledger.h"
 #include "pushed/pushed.h"
+#include "connection/socket_kind.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -191,6 +193,8 @@ int pushed_make(struct connection *c)
 
 	if (c->tcp.pushed)
 		return 0;
+	if (c->state != CONNECTION_LISTENER)
+		ledger_forget(c->tcp.fd); /* at once: its counts do not tell of protocols */
 	p = pushed_new(c);
 	if (!p)
 		return -ENOMEM;

@@ -3,6 +3,7 @@
 #include "channel/tickets.h"
 #include "common/probe.h"
 #include "pushed/pushed.h"
+#include "turns/replay.h"
 
 #include <errno.h>
 #include <string.h>
@@ -88,6 +89,9 @@ static int receive_one(struct channel *ch)
 		kept = carry_out(ch, &head, e);
 		if (!kept)
 			got = TAKEN_CALL;
+		break;
+	case XTS_LINK_REPLAYED:
+		replay_take(ch, &head, &e->frame, ch->link.replay_follows);
 		break;
 	case XTS_LINK_OPENED:
 		channel_link_opened(ch);

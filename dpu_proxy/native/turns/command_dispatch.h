@@ -50,6 +50,8 @@ enum command_result command_cancel(struct channel *ch, const struct xts_head *he
 				   struct batch_entry *e);
 enum command_result command_move_ack(struct channel *ch, const struct xts_head *head, const struct xts_move_ack *m,
 				     struct batch_entry *e);
+enum command_result command_resume(struct channel *ch, const struct xts_head *head, const struct xts_resume *m,
+				   struct batch_entry *e);
 enum command_result command_shut_listener(struct channel *ch, const struct xts_head *head, const struct xts_shut_listener *m,
 					  struct batch_entry *e);
 enum command_result command_open_datagram(struct channel *ch, const struct xts_head *head, const struct xts_open_datagram *m,
@@ -189,6 +191,13 @@ static inline enum command_result command_dispatch(struct channel *ch, uint64_t 
 		if (xts_move_ack_decode(&m, frame, frame_bytes))
 			return COMMAND_MALFORMED;
 		return command_move_ack(ch, head, &m, e);
+	}
+	case XTS_CMD_RESUME: {
+		struct xts_resume m;
+
+		if (xts_resume_decode(&m, frame, frame_bytes))
+			return COMMAND_MALFORMED;
+		return command_resume(ch, head, &m, e);
 	}
 	case XTS_CMD_SHUT_LISTENER: {
 		struct xts_shut_listener m;

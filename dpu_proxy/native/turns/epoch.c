@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "connection/socket_kind.h"
+#include "channel/ledger.h"
 #include "decorators/headed.h"
 #include "processes/move.h"
 #include "processes/share.h"
@@ -104,6 +105,7 @@ void channel_end_epoch(struct channel *ch, bool reset)
 	batch_drop(ch);
 	ch->reply_count = 0;
 	ch->epoch_live = false;
+	ledger_channel(ch);
 	xts_headed_no_epoch(ch->queue);
 	ch->worker->stats.channels_up--;
 	ch->ending = ch->returning_left = true;
@@ -170,6 +172,7 @@ void channel_link_opened(struct channel *ch)
 	ch->moved_epoch = 0;
 	take_over_costs(ch);
 	ch->epoch_live = true;
+	ledger_channel(ch);
 	xts_headed_epoch(ch->queue);
 	xts_packets_begin(&ch->packets, &ch->link);
 	ch->worker->stats.channels_up++;

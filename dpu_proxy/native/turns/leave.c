@@ -4,6 +4,7 @@
 #include "channel/channel.h"
 #include "connection/connection_inside.h"
 #include "connection/socket_kind.h"
+#include "channel/ledger.h"
 #include "processes/move.h"
 
 #define QUIET_NS (XTS_MOVE_QUIET_MS * UINT64_C(1000000))
@@ -28,6 +29,7 @@ void channel_leave(struct channel *ch)
 		ch->move->epoch = ch->link.epoch;
 	}
 	ch->epoch_live = false;
+	ledger_channel(ch);
 	ch->ending = ch->move->left = true;
 	continuation_begin(ch, &(struct continuation){ .resume = waits, .is_idle = true });
 }

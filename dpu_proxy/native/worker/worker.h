@@ -281,12 +281,48 @@ struct xts_resumed {
 	const uint8_t *known;
 	uint32_t known_bytes;
 	struct xts_owner owner;
+	bool died; /* that process has not left it, but died: its host is told, and says RESUME */
 	const struct xts_relayed *relayed;
 	struct xts_tenant **tenants; /* of those */
 	uint32_t relayed_count;
 };
 int xts_worker_resume_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
 			      struct xts_tenant *tenant, const struct xts_resumed *how);
+
+/* --- a process goes on when the one before it has died: channel/ledger.h --- */
+
+/* Makes the ledger, for descriptors and queues below these numbers, before the understudy is made. Queues are written
+ * down from now on. 0 or -errno. */
+int xts_ledger_make(uint32_t descriptors, uint32_t channels);
+/* Makes a process that shares this one's descriptors, and has its memory as a copy and its parent (clone_sharing.c).
+ * Returns its number, in that process 0; or -errno. Only while there is one thread. */
+int xts_clone_sharing(void);
+struct xts_swept {
+	uint32_t kept;  /* sockets that may go on */
+	uint32_t reset; /* connections that cannot */
+};
+/* In the process that goes on, before it opens anything: closes all descriptors below this number but those to keep,
+ * and those that the ledger tells of. 0 or -errno. */
+int xts_ledger_sweep(uint32_t descriptors, const int *keep, uint32_t keep_count, struct xts_swept *out);
+#define XTS_KNOWN_BYTES_MAX 1024
+struct xts_dead_channel {
+	uint64_t epoch;
+	char tenant[XTS_TENANT_NAME_BYTES];
+	struct xts_owner owner;
+	uint8_t known[XTS_KNOWN_BYTES_MAX];
+	uint32_t known_bytes;
+};
+/* What the ledger says of a channel. -ENOENT: its host had no epoch, or cannot go on. */
+int xts_ledger_channel(uint32_t queue_id, struct xts_dead_channel *out);
+/* The line of a descriptor (struct ledger_line); NULL: it has none. */
+void *xts_ledger_line(uint32_t fd);
+/* Where the struct of its queue was, for resume_dead (queue_kinds.h), and how long that may be. NULL: nowhere. */
+const void *xts_ledger_queue(uint32_t queue_id);
+uint32_t xts_ledger_queue_bytes(void);
+/* Keeps the sockets of a channel for its host, as xts_worker_take_in(). queue: the channel's, which has just been
+ * resumed and is used by nobody. Returns how many there are; or -ENOENT. */
+int xts_worker_recover(struct xts_worker *worker, struct xts_queue *queue, struct xts_tenant *tenant, uint32_t queue_id,
+		       uint64_t ticket);
 
 /* Closes all listeners and refuses new sockets with ESHUTDOWN; connections go on. xts_worker_stats() shows when none
  * are left. */
@@ -356,6 +392,8 @@ struct xts_worker_stats {
 	uint64_t common_locks; /* how often it took a mutex that all workers share (common_lock.h) */
 	uint64_t given_back;   /* accepted connections that one host gave back, for another */
 	uint64_t parks, claims;
+	uint64_t resumed;   /* sockets with which hosts went on after a worker had died */
+	uint64_t torn;      /* those where bytes were under way, which were reset */
 	uint64_t unclaimed; /* parked connections that nobody claimed in time */
 	uint64_t refused_policy, refused_limit;
 	uint64_t sent_bytes, received_bytes; /* to TCP; from TCP */

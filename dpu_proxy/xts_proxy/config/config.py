@@ -105,6 +105,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     control: SocketPath = "/run/xts/proxy.sock"
     user: Annotated[str, Meta(pattern=r"^[^:\s\x00]{0,64}$", description="the name of a user")] = ""
     core_dumps: bool = False
+    crashes_max: Annotated[int, Meta(ge=0, le=1000)] = 3
     memory_mib: Annotated[int, Meta(ge=0, le=1 << 24)] = 0
     key_memory_mib: Annotated[int, Meta(ge=1, le=4096)] = 64
 

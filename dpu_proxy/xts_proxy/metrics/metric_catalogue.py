@@ -242,6 +242,12 @@ WORKER = (
     ),
     counter("xts_connections_parked", "Connections that a process gave up for another one.", "parks"),
     counter("xts_connections_claimed", "Connections that a process took over from another one.", "claims"),
+    counter(
+        "xts_sockets_resumed",
+        "Connections and listeners that went on after the workers had died by a signal.",
+        "resumed",
+    ),
+    counter("xts_connections_torn", "Connections that were reset then, because bytes were under way.", "torn"),
     counter("xts_connections_unclaimed", "Parked connections that were reset: no process took them over.", "unclaimed"),
     counter("xts_orphans_cut", "Orphans that were reset because their tenant's limit was reached.", "orphans_cut"),
     counter_by(

@@ -77,6 +77,7 @@ class DeviceChannels:
             )
         settings = _settings(config)
         self._steered = settings.steering is Steering.ADDRESS
+        self._repeats = proxy.reliable == "on"
         self.queue_ids = list(settings.queue_ids)
         self._taken = taken is not None
         self._opened = _taken(taken, proxy.interface) if taken else take(settings) or settings.open(_PATIENCE_S)
@@ -133,6 +134,25 @@ class DeviceChannels:
         """What frames have here."""
         repeating = lib.XTS_ARQ_PROXY if self.config.proxy.reliable == "on" else lib.XTS_ARQ_PROXY_OFF
         return Frames(self._opened.secrets_fd if self._steered else -1, int(repeating))
+
+    # --- after a crash (understudy.py) --------------------------------------------------------------------
+
+    def survives(self) -> bool:
+        """Can another process of the workers go on with these queues? Heads and repeated frames have a state that is
+        only in the process that has died."""
+        return (
+            not self._steered
+            and all(queue_id in self._kept_ends.ends for _, queue_id in self._given)
+            and not self._repeats
+        )
+
+    def recover(self) -> int:
+        """Another process of the workers is there. Returns how many sockets may go on."""
+        sockets = 0
+        for worker, queue_id in self._given:
+            tenant = self.tenants.of_queue(self.config.proxy.interface, queue_id)
+            sockets += worker.recover_channel(self._kept_ends.ends[queue_id], queue_id, (tenant, None))
+        return sockets
 
     # --- handing over (handover.py) -----------------------------------------------------------------------
 

@@ -334,6 +334,15 @@ class RdmaChannels:
     def lost(self, queue_ids: list[int], why: str) -> None:
         """As `ends()`."""
 
+    def survives(self) -> bool:
+        """The kernel takes what is written to an RDMA device only from the process that has opened it: no other process
+        can go on with these queues."""
+        return False
+
+    def recover(self) -> NoReturn:
+        """As `survives()`."""
+        raise OSError(errno.EOPNOTSUPP, "queues over RDMA end with the process that has opened them")
+
     def reserve(self, queue_ids: tuple[int, ...]) -> None:
         """As `served()`."""
 

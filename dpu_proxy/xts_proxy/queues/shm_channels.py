@@ -46,16 +46,17 @@ _REAP_S = 0.05
 
 @dataclass(slots=True)
 class _Client:
-    """What is kept for a grant: the proxy's side waits here until the process has its own."""
+    """What is kept for a grant: the proxy's side, for the worker, and for the one that goes on when that has died."""
 
     queue_id: int
-    area: ShmArea  # we own its descriptors of the shared memory and of the proxy's eventfd until the worker has its own
+    area: ShmArea  # we own its descriptors of the shared memory and of the proxy's bell
     tenant: Account
     owner: Owner
     worker: RemoteWorker | None = None
     remove_at: float = 0.0  # by time.monotonic(), once released; 0: attached
 
     def close(self) -> None:
+        """Closes what we have of its queue."""
         os.close(self.area.memfd)
         os.close(self.area.proxy_bell)
 
@@ -129,6 +130,8 @@ class ShmChannels:
 
     def close(self) -> None:
         self.endpoint.close()
+        for client in list(self.clients.values()):
+            self._forget(client)
 
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
         try:
@@ -209,7 +212,38 @@ class ShmChannels:
         """Another proxy has it."""
         if attached := self._attachment(queue_id):
             self.endpoint.give_away(attached)
-        del self.clients[queue_id]
+        self._forget(self.clients[queue_id])
+
+    def _forget(self, client: _Client) -> None:
+        """Its number is free again."""
+        del self.clients[client.queue_id]
+        client.close()
+
+    # --- after a crash (understudy.py) --------------------------------------------------------------------
+
+    def survives(self) -> bool:
+        """Can another process of the workers go on with these queues?"""
+        return True
+
+    def recover(self) -> int:
+        """Another process of the workers is there. Returns how many sockets may go on."""
+        sockets = 0
+        for client in [client for client in self.clients.values() if client.worker]:
+            attached = self._attachment(client.queue_id)
+            if attached is None or client.remove_at:
+                self._forget(client)
+                continue
+            try:
+                sockets += self._recover(client, attached.connection.fileno())
+            except OSError as error:
+                LOG.error("queue %d: its process attaches again: %s", client.queue_id, error.strerror)
+                self.endpoint.take_back(attached)
+        return sockets
+
+    def _recover(self, client: _Client, life_fd: int) -> int:
+        assert client.worker
+        whose = client.tenant, client.owner
+        return client.worker.recover_channel(client.area.end(PROXY), client.queue_id, whose, life_fd)
 
     def ends(self) -> dict[int, QueueEnd]:
         """A process that has lost its proxy attaches to another one."""
@@ -252,7 +286,8 @@ class ShmChannels:
         end = QueueEnd.unpack(channel.geometry, tuple(descriptors[:-2]))
         owner, account = Owner(*channel.owner), self._account(channel.tenant)
         worker = self._worker_of(channel.queue_id)
-        area = ShmArea(-1, -1, -1, end.geometry)
+        memfd, bell = (os.dup(fd) for fd in end.descriptors)
+        area = ShmArea(memfd, -1, bell, end.geometry)
         client = _Client(channel.queue_id, area, account, owner, worker)
         peer = Peer(who.pid, who.uid, who.gid, who.program, 0, 0)
         epoch, status_fd = int(end.geometry.epoch), os.dup(descriptors[-1])
@@ -262,6 +297,7 @@ class ShmChannels:
             worker.resume_channel(end, (account, owner), left, connection.fileno())
         except OSError:
             connection.close()
+            client.close()
             os.close(status_fd)
             raise
         self.clients[channel.queue_id] = client
@@ -316,7 +352,6 @@ class ShmChannels:
         except OSError:
             self.refusals += 1
             raise
-        client.close()
         client.worker = worker
 
     def _attached(self, attached: Attached) -> None:
@@ -342,8 +377,7 @@ class ShmChannels:
         client = attached.tag
         assert isinstance(client, _Client)
         if client.worker is None:
-            client.close()
-            del self.clients[client.queue_id]
+            self._forget(client)
         else:
             client.remove_at = time.monotonic() + _REMOVE_AFTER_S
 
@@ -364,7 +398,7 @@ class ShmChannels:
                 if client.worker is not worker:
                     continue
                 if client.queue_id not in alive:
-                    del self.clients[client.queue_id]
+                    self._forget(client)
                 elif client.remove_at <= time.monotonic():
                     worker.remove_channel(client.queue_id)
         self._reap_at = time.monotonic() + _REAP_S

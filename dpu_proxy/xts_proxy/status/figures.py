@@ -51,6 +51,7 @@ class Figures:
                 "reloading": bool(self._proxy.reloading and self._proxy.reloading.runs),
                 "reloads": self._reloads(),
                 "upgrade": self._upgrade_row(),
+                "crashes": self._crashes_row(),
             },
             "interface": self._proxy.channels.interface() if self._proxy.channels else {},
             "rdma": self._proxy.channels.rdma() if self._proxy.channels else [],
@@ -80,6 +81,10 @@ class Figures:
             row["waits"] = waits
         return row
 
+    def _crashes_row(self) -> dict[str, int]:
+        """How often the workers have died, and with how many sockets others went on."""
+        return {"count": self._proxy.crashes.count, "sockets": self._proxy.crashes.recovered}
+
     def _reloads(self) -> dict[str, int]:
         """How many were taken, and how many refused."""
         return dict(self._proxy.reloading.counts) if self._proxy.reloading else {}
@@ -99,7 +104,8 @@ class Figures:
     def _children(self) -> list[Child]:
         own = (self._proxy.process, self._proxy.keys, self._proxy.metrics)
         of_channels = self._proxy.channels.children() if self._proxy.channels else []
-        return [process.child for process in own if process] + of_channels
+        understudy = self._proxy.process.understudy if self._proxy.process else None
+        return [*(process.child for process in own if process), *([understudy] if understudy else []), *of_channels]
 
     def _answers(self) -> bool:
         """Does the workers' process answer (whatever its workers do)?"""

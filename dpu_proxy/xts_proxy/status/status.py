@@ -31,12 +31,22 @@ def show(path: str, *, as_json: bool, connections: bool, verbose: bool = False) 
         raise OSError(errno.EPROTO, what) from None
 
 
+def _sum(answer: dict[str, Any], of_workers: str) -> int:
+    return sum(int(worker.get(of_workers, 0)) for worker in answer["workers"])
+
+
 def _print(answer: dict[str, Any], connections: bool, verbose: bool) -> None:
     proxy = answer["proxy"]
     _say(
         f"xts-proxy {proxy['version']}, process {proxy['pid']}, up {_duration(proxy['uptime_s'])}, "
         f"{proxy['state']}, queue kind {proxy['queue']}, configuration {proxy['config'] or 'built in'}",
     )
+    crashes = proxy.get("crashes") or {"count": 0}  # the version before has none
+    if crashes["count"]:
+        _say(
+            f"crashes: the workers have died {crashes['count']} times, and others went on with {crashes['sockets']} "
+            f"sockets; since the last time {_sum(answer, 'torn')} of them had bytes under way, and were reset"
+        )
     if moved := proxy.get("upgrade"):  # the version before has none
         _say(
             f"upgrade: {moved['channels']} channels with {moved['sockets']} sockets have moved, "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -50,6 +51,10 @@ class Child:
             return f"killed by {signal.Signals(-self.status).name}"
         return f"exit status {self.status}"
 
+    def ends_within(self, seconds: float) -> bool:
+        """Waits for its end."""
+        return bool(select.select([self.pidfd], [], [], seconds)[0]) and self.ended() is not None
+
     def kill(self) -> None:
         """Harmless when it has ended."""
         with suppress(ProcessLookupError):
@@ -90,6 +95,12 @@ def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
         os.write(_STDERR, f"{name}: {type(error).__name__}: {error}\n".encode())
     finally:
         os._exit(status)
+
+
+def adopt(name: str, pid: int) -> Child:
+    """A process that one of ours has made, with us as its parent. OSError ECHILD: it is none of ours."""
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return Child(name, pid, os.pidfd_open(pid))
 
 
 def bound_to_parent() -> None:

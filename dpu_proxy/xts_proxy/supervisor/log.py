@@ -38,6 +38,12 @@ def set_level(level: str) -> None:
     LOG.setLevel(level.upper())
 
 
+def log_notes(notes: list[tuple[int, str]]) -> None:
+    """Lines of another process, with their levels."""
+    for level, text in notes:
+        LOG.log(level, "%s", text)
+
+
 class Budget:
     """A number of lines per second about one tenant; further lines are counted."""
 
@@ -80,6 +86,18 @@ class WorkerLog:
         self._budget = LINES_PER_S
         self._pause: asyncio.TimerHandle | None = None
         loop.add_reader(worker.log_fd(), self._pass_on)
+
+    def pause(self) -> None:
+        """The worker has ended, and with it the lines that it had not told."""
+        if self._pause:
+            self._pause.cancel()
+        self._pause = None
+        self._loop.remove_reader(self._worker.log_fd())
+
+    def go_on(self) -> None:
+        """It is in another process now."""
+        self._budget = LINES_PER_S
+        self._loop.add_reader(self._worker.log_fd(), self._pass_on)
 
     def close(self) -> None:
         """Passes on the lines that wait. The worker must still exist."""

@@ -132,11 +132,13 @@ def give_up_files(*, network: bool, over_rdma: bool = False) -> str:
     return landlock.restrict(network=network, reads=reads, devices=devices)
 
 
-def restrict_calls(*, parsers: bool, started: bool, over_rdma: bool = False) -> str:
+def restrict_calls(*, parsers: bool, started: bool, over_rdma: bool = False, understudy: bool = False) -> str:
     """From here on a workers' process may only make the system calls that workers need
     (messages/native/common/allowed_syscalls.h). Those that start threads are allowed until it is `started`, bpf(2) only
-    if there are `parsers`, those of a device `over_rdma`. Returns a line for the log."""
+    if there are `parsers`, those of a device `over_rdma`. `understudy`: what is allowed in addition to the process from
+    which the next one is made. Returns a line for the log."""
     calls = lib.XTS_CALLS_OF_WORKERS | (lib.XTS_CALLS_OF_PARSERS if parsers else 0)
+    calls |= lib.XTS_CALLS_OF_UNDERSTUDY if understudy else 0
     calls |= 0 if started else lib.XTS_CALLS_OF_START
     calls |= lib.XTS_CALLS_OF_RDMA if over_rdma else 0
     if result := lib.xts_calls_only(calls):

@@ -49,6 +49,7 @@ from xts_proxy.status.connection_log import ConnectionLog
 from xts_proxy.status.figures import Figures
 from xts_proxy.supervisor import log, python_cpus, sandbox
 from xts_proxy.supervisor.children import Child
+from xts_proxy.supervisor.crash import Crashes
 from xts_proxy.supervisor.heartbeat import Heartbeat, answers
 from xts_proxy.supervisor.kept_listener import KeptListener
 from xts_proxy.supervisor.log import LOG
@@ -118,6 +119,7 @@ class Supervisor:
         self._material: Material | None = None  # only until the workers have it
         self._device = DeviceWatch(lambda: self.config, self._set_device, self._look)
         self._failed = ""  # which process has ended, and how
+        self.crashes = Crashes(config.proxy.crashes_max, self._logs)
         self.reloading: Reload | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
@@ -260,22 +262,19 @@ class Supervisor:
             LOG.info("sandbox of workers: %s", line)
         if line := python_cpus.leave_to_workers(self.config.proxy.cpus):
             LOG.info("%s", line)
-        self._log_notes(notes)
+        log.log_notes(notes)
         self._material = None
         self.workers[:] = self.process.workers
         for worker in self.workers:
             self._logs.append(log.WorkerLog(loop, worker))
-        for child in (self.process.child, self.keys.child):
-            loop.add_reader(child.fileno(), self._on_child, child)
+        for child in (self.process.child, self.keys.child, self.process.understudy):
+            if child:
+                loop.add_reader(child.fileno(), self._on_child, child)
         assert self.channels is not None
         self.channels.give_to(self.workers)
         if isinstance(self.channels, ShmChannels):
             loop.add_reader(self.channels.endpoint.fileno(), self._on_endpoint)
             self._on_endpoint()
-
-    def _log_notes(self, notes: list[tuple[int, str]]) -> None:
-        for level, text in notes:
-            LOG.log(level, "%s", text)
 
     def _stop_workers(self, error: int) -> None:
         """Stops the workers, once, with GOODBYE(error) to the hosts."""
@@ -302,10 +301,25 @@ class Supervisor:
                 worker.stop(error)
 
     def _on_child(self, child: Child) -> None:
-        """One of our processes has ended, and the proxy ends, too: without workers no data is carried, and without keys
-        no handshake is possible."""
+        """One of our processes has ended. Without keys no handshake is possible, and the proxy ends, too. Without
+        workers no data is carried: another process goes on, if it can, else the proxy ends."""
         asyncio.get_running_loop().remove_reader(child.fileno())
-        self._end(f"{child.name}: {child.ended()}; the proxy ends")
+        how = child.ended()
+        if self.process and child is self.process.understudy:
+            LOG.error("%s: %s; the proxy ends when its workers do", child.name, how)
+            return
+        why = self._go_on() if self.process and child is self.process.child else "the proxy ends"
+        if why:
+            self._end(f"{child.name}: {how}; {why}")
+
+    def _go_on(self) -> str:
+        """Without the workers' process: see Crashes.go_on()."""
+        if self.state != "running" or not self.process or not self.channels or not self._protocols:
+            return "the proxy ends"
+        why = self.crashes.go_on(self.config, self.process, self.channels, self._protocols)
+        if not why:
+            asyncio.get_running_loop().add_reader(self.process.child.fileno(), self._on_child, self.process.child)
+        return why
 
     def _end(self, why: str) -> None:
         """The proxy cannot go on; who started it starts it again."""
@@ -471,7 +485,7 @@ class Supervisor:
             self.metrics.configure(new.proxy)
         device = of_device(new)  # it may have changed since the file was read
         self.process.configure(device)
-        self._log_notes(notes)
+        log.log_notes(notes)
         self._device.known = device
         self.tenants.configure(new)
         self.config = new

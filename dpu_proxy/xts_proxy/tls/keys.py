@@ -149,6 +149,13 @@ class KeyProcess:
             self._orders.forget(key.number)
 
 
+def go_on() -> None:
+    """In a workers' process that goes on for one that has died."""
+    result = lib.xts_keys_go_on()
+    if result:
+        raise OSError(-result, f"keys: {os.strerror(-result)}")
+
+
 def connect(descriptors: list[int]) -> None:
     """In the workers' process: from now on requests for keys by number go over these connections."""
     result = lib.xts_keys_connect(descriptors, len(descriptors))

@@ -96,9 +96,11 @@ class Caller:
     """The supervisor's end. A process that does not answer in time must not block the supervisor: the call ends with
     ETIMEDOUT, and so do all later calls, at once, until that answer has come. Late answers are skipped."""
 
-    def __init__(self, sock: socket.socket, answer_bytes_max: Mapping[str, int]) -> None:
-        """`answer_bytes_max`: how long the answer may be, by method; others cannot be called."""
+    def __init__(self, sock: socket.socket, answer_bytes_max: Mapping[str, int], ended_fd: int = -1) -> None:
+        """`answer_bytes_max`: how long the answer may be, by method; others cannot be called. `ended_fd`: readable when
+        the process has ended, where the end of `sock` does not show that, as another process shares it."""
         sock.setblocking(False)
+        self._ended_fd = ended_fd
         self._sock = sock
         self._bytes_max = answer_bytes_max
         self._number = 0
@@ -151,6 +153,9 @@ class Caller:
         """Sends the rest of the call, and takes its answer. False: not all of it until the deadline."""
         wait = select.poll()
         wait.register(self._sock, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        if self._ended_fd >= 0:
+            wait.register(self._ended_fd, select.POLLIN)
+        ended = False
         while True:
             try:
                 if self._unsent:
@@ -160,11 +165,13 @@ class Caller:
                     if self._answer.receive(self._sock):
                         break
             except BlockingIOError:
-                pass
+                if ended:
+                    raise EOFError("it has ended") from None
             left_s = None if deadline is None else deadline - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return False
-            wait.poll(None if left_s is None else left_s * 1000)
+            found = wait.poll(None if left_s is None else left_s * 1000)
+            ended = any(fd == self._ended_fd for fd, _ in found)
         if self._answer.number != self._number:
             raise OSError(errno.EPROTO, f"an answer to call {self._answer.number}, not {self._number}")
         self.silent_since = 0.0

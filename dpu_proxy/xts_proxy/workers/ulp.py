@@ -101,6 +101,14 @@ def build(config: Config, material: Material) -> tuple[Any, list[tuple[int, str]
     return native, notes
 
 
+def look_at_machine(config: Config) -> None:
+    """Has the C library remember what takes system calls that are forbidden later, for processes that are made of this
+    one."""
+    native = ffi.gc(lib.xts_ulp_config_new(_limits(config.ulp)), lib.xts_ulp_config_release)
+    if native != ffi.NULL:
+        lib.xts_tls_probe_kernel(native, ffi.new("char[]", 256), 256)
+
+
 def _add_programs(native: Any, config: Config, material: Material) -> None:
     """Adds the programs; the C configuration gets its own descriptors."""
     parsers = len(config.ulp.parser)

@@ -13,6 +13,7 @@ own, so that all other calls are answered meanwhile. It changes nothing; `config
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import threading
@@ -27,17 +28,20 @@ from xts_messages.queues import rdma
 from xts_messages.queues.queue import Queue, split_state
 from xts_messages.queues.queue_kinds import PROXY, QueueEnd
 
+from xts_proxy._native import lib
 from xts_proxy.config.config import Config
 from xts_proxy.config.config_tenant import Identity
 from xts_proxy.supervisor import children, python_cpus, sandbox
+from xts_proxy.supervisor.children import Child
 from xts_proxy.tenants.tenants import Account, Tenants
 from xts_proxy.tls import keys, ulp_tls
-from xts_proxy.workers import calling, ulp
+from xts_proxy.workers import calling, ulp, understudy
 from xts_proxy.workers.device_clock import DeviceClock
 from xts_proxy.workers.name_servers import Device
 from xts_proxy.workers.rdma_ends import RdmaEnds
 from xts_proxy.workers.ulp import Material
-from xts_proxy.workers.workers import Moved, Owner, Relayed, Waits, Worker
+from xts_proxy.workers.understudy import Swept
+from xts_proxy.workers.workers import Moved, Owner, Relayed, Waits, Worker, dead_channel, dead_queue
 
 Result = tuple[Any, list[int]]
 #: Of a queue that is added: see on_add_channel().
@@ -83,15 +87,20 @@ ANSWER_BYTES_MAX = {
     **dict.fromkeys(("rdma_device", "rdma_offer", "rdma_step", "rdma_adopt"), _SHORT),
     **dict.fromkeys(("start", "prepare", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
     **dict.fromkeys(("channels", "connections", "move_take"), _LISTING),
-    **dict.fromkeys(("move_ask", "take_in", "forget_arrived", "resume_channel"), _SHORT),
+    **dict.fromkeys(("move_ask", "take_in", "forget_arrived", "resume_channel", "recover_channel"), _SHORT),
 }
+#: A queue whose frames are on their way when its process dies: how often it is tried, and how long between.
+_TRIES, _BETWEEN_S = 50, 0.001
 
 
-def run(sock: socket.socket, slow: socket.socket, key_connections: list[int], clock: DeviceClock) -> None:
-    """Runs in the forked process, until the supervisor has ended. Calls of `prepare` come over `slow`."""
+def run(
+    sock: socket.socket, slow: socket.socket, control: socket.socket, key_connections: list[int], clock: DeviceClock
+) -> None:
+    """Runs in the forked process, until the supervisor has ended. Calls of `prepare` come over `slow`; over `control`
+    the supervisor speaks to the understudy."""
     keys.connect(key_connections)
     clock.be_read()
-    host = _Host(slow)
+    host = _Host(slow, control, key_connections)
     calling.serve(sock, lambda name: getattr(host, f"on_{name}"))
 
 
@@ -126,6 +135,10 @@ class _Host:
     """The methods. Each gets, as its first argument, the descriptors that came with the call."""
 
     slow: socket.socket
+    control: socket.socket
+    key_connections: list[int]
+    #: of the process that goes on: what the one before has left
+    swept: Swept | None = None
     workers: list[Worker] = field(default_factory=list)
     tenants: Tenants | None = None
     prepared: _Prepared | None = None
@@ -134,17 +147,17 @@ class _Host:
     in_force: tuple[Config, Any, bytes] | None = None
 
     def on_start(self, came: list[int], config: Config, material: Material) -> Result:
-        """Drops privileges and starts the workers. Returns lines to log, and the workers' log descriptors."""
+        """Drops privileges and starts the workers. Returns lines to log, the number of the understudy (0: there is
+        none, or it was there), and the workers' log descriptors."""
         self.tenants = Tenants(config, material.machine)
-        protocols, notes = self._build(came, config, material)  # this may make the kernel load modules for TLS
+        understudy, notes = self._try_understudy(config)
+        protocols, more = self._build(came, config, material)  # this may make the kernel load modules for TLS
+        notes += more
         notes += ulp_tls.open_key_memory(config.proxy.key_memory_mib << 20)
         over_rdma = config.proxy.queue == "rdma"
         if over_rdma:
             rdma.load()
-        sandbox.reserve_descriptors()
-        done = sandbox.confine(config.proxy.user, sandbox.of_workers(), config.proxy.core_dumps)
-        children.bound_to_parent()
-        done.append(sandbox.give_up_files(network=True, over_rdma=over_rdma))
+        done = self._confine(config) if self.swept is None else [_said(self.swept)]
         self.rdma.open(config)  # after the last change of credentials
         self._start_preparing(config.proxy.cpus)
         sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False, over_rdma=over_rdma)
@@ -158,7 +171,47 @@ class _Host:
             self.workers[index].stats()  # once it answers, its thread has started and needs no further system calls
         python_cpus.leave_to_workers(config.proxy.cpus)  # only this thread: handshake threads may run anywhere
         done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True, over_rdma=over_rdma))
-        return (done, notes), [worker.log_fd() for worker in self.workers]
+        return (done, notes, understudy), [worker.log_fd() for worker in self.workers]
+
+    def _try_understudy(self, config: Config) -> tuple[int, list[tuple[int, str]]]:
+        """Its number (0: there is none), and what to log."""
+        try:
+            return self._make_understudy(config), []
+        except OSError as error:
+            why = error.strerror or str(error)
+            return 0, [(logging.WARNING, f"the proxy ends when its workers do (xts-understudy: {why})")]
+
+    def _make_understudy(self, config: Config) -> int:
+        """Before this process has read anything. Once: the process that it makes has it already. OSError: it cannot be
+        made."""
+        if self.swept is not None:
+            return 0
+        sandbox.reserve_descriptors()
+        if config.proxy.crashes_max == 0 or lib.xts_calls_sanitized() or config.proxy.queue == "rdma":
+            return 0  # RDMA: rdma_channels.py, survives()
+
+        def confine() -> None:
+            sandbox.set_name("xts-understudy")
+            self._confine(config)
+            sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False, understudy=True)
+
+        ulp.look_at_machine(config)
+        return understudy.make(self.control, confine, self._go_on)
+
+    def _go_on(self, sock: socket.socket, slow: socket.socket) -> None:
+        """Runs in the process that the understudy makes."""
+        sandbox.set_name("xts-workers")
+        children.bound_to_parent()
+        keys.go_on()
+        ours = [2, self.control.fileno(), sock.fileno(), slow.fileno(), *self.key_connections]
+        self.swept = understudy.sweep(ours)
+        self.slow = slow
+        calling.serve(sock, lambda name: getattr(self, f"on_{name}"))
+
+    def _confine(self, config: Config) -> list[str]:
+        done = sandbox.confine(config.proxy.user, sandbox.of_workers(), config.proxy.core_dumps)
+        children.bound_to_parent()
+        return [*done, sandbox.give_up_files(network=True, over_rdma=config.proxy.queue == "rdma")]
 
     def _start_preparing(self, cpus: Sequence[int]) -> None:
         """Starts the thread of `prepare`: it has the restrictions of this one, and those that come. Python begins a
@@ -312,6 +365,36 @@ class _Host:
         _close(secrets)
         return None, []
 
+    def on_recover_channel(
+        self,
+        came: list[int],
+        index: int,
+        geometry: bytes,
+        queue_id: int,
+        whose: tuple[str, tuple[int, int] | None, bool],
+    ) -> Result:
+        """As resume_channel, for a queue whose process has died. Returns how many sockets may go on."""
+        tenant, owner, life_shows = whose
+        ends = QueueEnd.unpack(geometry, tuple(came[: len(came) - life_shows]))
+        dead, worker = dead_channel(queue_id), self.workers[index]
+        assert self.tenants
+        account = self.tenants.accounts.get(dead.tenant) or self._account(tenant)
+        ticket = int.from_bytes(os.urandom(8), "little") | 1 << 63  # no key is 0
+        with ExitStack() as undo:
+            undo.callback(_close, came)
+            queue = undo.enter_context(_resume_dead(ends, queue_id))
+            life_fd = came.pop() if life_shows else -1
+            undo.pop_all()
+        with ExitStack() as undo:
+            if life_shows:
+                undo.callback(os.close, life_fd)
+            undo.enter_context(queue)
+            sockets = worker.recover(queue, account, queue_id, ticket) if dead.epoch else 0
+            of_host = ticket, dead.epoch, dead.known, Owner(*(owner or dead.owner))
+            worker.resume_channel(queue, queue_id, account, of_host, life_fd, died=True)
+            undo.pop_all()
+        return sockets, []
+
     def on_drain(self, came: list[int], index: int) -> Result:
         self.workers[index].drain()
         return None, []
@@ -345,6 +428,21 @@ class _Host:
         return ulp_tls.counts(), []
 
 
+def _said(swept: Swept) -> str:
+    return f"{swept.kept} sockets of the process before may go on, {swept.reset} connections were reset"
+
+
+def _resume_dead(ends: QueueEnd, queue_id: int) -> Queue:
+    for left in reversed(range(_TRIES)):
+        try:
+            return ends.resume_dead(PROXY, *dead_queue(queue_id))
+        except BlockingIOError:
+            if not left:
+                raise
+            threading.Event().wait(_BETWEEN_S)  # no time.sleep(): its system call is forbidden here
+    raise AssertionError
+
+
 def _close(descriptors: list[int]) -> None:
     while descriptors:
         os.close(descriptors.pop())
@@ -355,14 +453,26 @@ class WorkerProcess:
 
     def __init__(self, key_connections: list[int], clock: DeviceClock) -> None:
         """Forks it, with connections to the key process."""
+        self._control, its_control = socket.socketpair()
+        its, its_slow = self._make_sockets()
+        with its, its_slow, its_control:
+            kept = [its.fileno(), its_slow.fileno(), its_control.fileno(), *key_connections]
+            self.child = children.fork(
+                "xts-workers", kept, lambda: run(its, its_slow, its_control, key_connections, clock)
+            )
+        self._make_callers()
+        self.workers: list[RemoteWorker] = []
+        self.understudy: Child | None = None
+
+    def _make_sockets(self) -> tuple[socket.socket, socket.socket]:
+        """The ends of the process that is about to be made."""
         self._sock, its = socket.socketpair()
         self._slow, its_slow = socket.socketpair()
-        self._caller = calling.Caller(self._sock, ANSWER_BYTES_MAX)
-        self._slow_caller = calling.Caller(self._slow, ANSWER_BYTES_MAX)
-        with its, its_slow:
-            kept = [its.fileno(), its_slow.fileno(), *key_connections]
-            self.child = children.fork("xts-workers", kept, lambda: run(its, its_slow, key_connections, clock))
-        self.workers: list[RemoteWorker] = []
+        return its, its_slow
+
+    def _make_callers(self) -> None:
+        self._caller = calling.Caller(self._sock, ANSWER_BYTES_MAX, self.child.fileno())
+        self._slow_caller = calling.Caller(self._slow, ANSWER_BYTES_MAX, self.child.fileno())
 
     def close(self) -> None:
         """Harmless when repeated."""
@@ -370,7 +480,30 @@ class WorkerProcess:
             worker.close()
         self._sock.close()
         self.child.close()
+        if self.understudy:
+            self.understudy.close()
         self._slow.close()
+        self._control.close()
+
+    def succeed(self, config: Config, material: Material) -> tuple[list[str], list[tuple[int, str]]]:
+        """The process has ended, and another one goes on, made by the understudy; the RemoteWorkers are those of that
+        one from now on. As start(). OSError: there is none."""
+        if not self.understudy or self.understudy.ended():
+            raise OSError(errno.ESRCH, "there is no understudy")
+        self._sock.close()
+        self._slow.close()
+        its, its_slow = self._make_sockets()
+        with its, its_slow:
+            pid = understudy.ask(self._control, (its, its_slow))
+        self.child.close()
+        self.child = children.adopt("xts-workers", pid)
+        self._make_callers()
+        before = self.workers
+        said = self.start(config, material)
+        for worker, made in zip(before, self.workers, strict=True):
+            worker.becomes(made)
+        self.workers = before
+        return said
 
     @property
     def silent_s(self) -> float:
@@ -396,7 +529,7 @@ class WorkerProcess:
 
     def start(self, config: Config, material: Material) -> tuple[list[str], list[tuple[int, str]]]:
         """Starts the workers. Returns which privileges were dropped, and other lines to log. OSError: why it failed."""
-        (done, notes), came = self._ask(
+        (done, notes, pid), came = self._ask(
             self._caller,
             "start",
             config,
@@ -408,6 +541,8 @@ class WorkerProcess:
             _close(came)
             raise OSError(errno.EPROTO, "the workers' process did not start all of them")
         self.workers = [RemoteWorker(self, index, log_fd) for index, log_fd in enumerate(came)]
+        if pid:
+            self.understudy = children.adopt("xts-understudy", int(pid))
         return done, notes
 
     def prepare(self, config: Config, material: Material) -> list[tuple[int, str]]:
@@ -451,6 +586,11 @@ class RemoteWorker:
         self.index = index
         self._process = process
         self._log_fd = log_fd
+
+    def becomes(self, other: RemoteWorker) -> None:
+        """Its process has died, and it is this one of the next process from now on."""
+        self.close()
+        self._log_fd, other._log_fd = other._log_fd, -1
 
     def close(self) -> None:
         """Closes its log descriptor."""
@@ -546,6 +686,15 @@ class RemoteWorker:
         known = tenant.name, owner, frames.secrets_fd >= 0, life_fd >= 0, frames.repeating
         arguments = self.index, end.pack(), known, left
         self._process.call("resume_channel", *arguments, descriptors=[*end.descriptors, *more])
+
+    def recover_channel(
+        self, end: QueueEnd, queue_id: int, whose: tuple[Account, Owner | None], life_fd: int = -1
+    ) -> int:
+        """As resume_channel(), for a queue whose process has died. Returns how many sockets may go on."""
+        tenant, owner = whose
+        more = [life_fd] if life_fd >= 0 else []
+        arguments = self.index, end.pack(), queue_id, (tenant.name, owner, life_fd >= 0)
+        return int(self._process.call("recover_channel", *arguments, descriptors=[*end.descriptors, *more]))
 
     def drain(self) -> None:
         self._process.call("drain", self.index)

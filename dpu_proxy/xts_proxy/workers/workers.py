@@ -131,6 +131,30 @@ ENDS = int(lib.XTS_MOVE_END)
 Waits = dict[str, int]
 
 
+class DeadChannel(NamedTuple):
+    """What the ledger says of a channel whose process has died: struct xts_dead_channel. `epoch` 0: its host had none,
+    or cannot go on."""
+
+    epoch: int
+    tenant: str
+    owner: tuple[int, int]
+    known: bytes
+
+
+def dead_channel(queue_id: int) -> DeadChannel:
+    """In the process that goes on."""
+    out = ffi.new("struct xts_dead_channel *")
+    lib.xts_ledger_channel(queue_id, out)
+    tenant = ffi.string(out.tenant).decode(errors="replace")
+    known = bytes(ffi.buffer(out.known, out.known_bytes))
+    return DeadChannel(int(out.epoch), tenant, (int(out.owner.uid), int(out.owner.first_port)), known)
+
+
+def dead_queue(queue_id: int) -> tuple[int, int]:
+    """Where the struct of its queue is, and how long that may be: for QueueEnd.resume_dead()."""
+    return int(ffi.cast("uintptr_t", lib.xts_ledger_queue(queue_id))), int(lib.xts_ledger_queue_bytes())
+
+
 class Worker:
     """One worker thread. `index` is its number in logs and metrics."""
 
@@ -304,8 +328,9 @@ class Worker:
         life_fd: int = -1,
         *,
         relayed: Sequence[tuple[Relayed, Account]] = (),
+        died: bool = False,
     ) -> None:
-        """As add_channel(), for a queue that another worker has left. `of_host`: ticket, epoch,
+        """As add_channel(), for a queue that another worker has left, or had when it died. `of_host`: ticket, epoch,
         known and owner of Moved; `relayed`: with it, and their tenants. OSError EINVAL: these cannot be read."""
         address = int(messages_ffi.cast("uintptr_t", queue.native))
         ticket, epoch, known, owner = of_host
@@ -313,11 +338,19 @@ class Worker:
         rows = ffi.new("struct xts_relayed[]", [(r.number, b"", r.ticket, r.epoch, r.owner) for r, _ in relayed])
         tenants = ffi.new("struct xts_tenant *[]", [account.native for _, account in relayed])
         of_queue = ticket, epoch, bytes_known, len(known), tuple(owner)
-        how = ffi.new("struct xts_resumed *", (*of_queue, rows, tenants, len(relayed)))
+        how = ffi.new("struct xts_resumed *", (*of_queue, died, rows, tenants, len(relayed)))
         native = ffi.cast("struct xts_queue *", address)
         result = lib.xts_worker_resume_channel(self._native, native, life_fd, queue_id, tenant.native, how)
         _check(result, f"giving queue {queue_id} to worker {self.index}")
         queue.detach()
+
+    def recover(self, queue: Queue, tenant: Account, queue_id: int, ticket: int) -> int:
+        """Keeps the sockets that the ledger has of a channel, for its host. `queue`: the channel's, before it is
+        resumed. Returns how many there are."""
+        address = int(messages_ffi.cast("uintptr_t", queue.native))
+        native = ffi.cast("struct xts_queue *", address)
+        result = lib.xts_worker_recover(self._native, native, tenant.native, queue_id, ticket)
+        return _check(result, "reading the ledger")
 
     def drain(self) -> None:
         """Ends listening and refuses new sockets; connections go on."""

@@ -263,7 +263,7 @@ void channel_flush(struct stack *st, bool kick)
 		return;
 	if (c->making.of && kick)
 		c->making.submit(c);
-	if (c->move.claimed < c->move.count)
+	if (move_is_claiming(&c->move))
 		move_claim_some(st);
 	if ((c->outbox_first || c->refused_count) && channel_can_send(st))
 		outbox_flush(st);

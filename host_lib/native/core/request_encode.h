@@ -20,6 +20,9 @@ struct request_fields {
 	uint32_t keep_ms;
 	uint32_t unread;
 	uint32_t purpose;
+	uint64_t received_bytes;
+	uint64_t sent_bytes;
+	uint32_t fin_sent;
 	struct xts_endpoint peer;
 	uint32_t receive_bytes;
 };
@@ -136,6 +139,21 @@ static inline uint32_t request_encode(uint8_t *frame, uint8_t type, const struct
 
 		xts_take_encode(frame, &m);
 		return XTS_TAKE_BYTES;
+	}
+	case XTS_CMD_RESUME: {
+		struct xts_resume m = {
+			.xts_socket = r->xts_socket,
+			.token = r->token,
+			.key = r->key,
+			.post_credits = r->post_credits,
+			.unread = r->unread,
+			.received_bytes = r->received_bytes,
+			.sent_bytes = r->sent_bytes,
+			.fin_sent = r->fin_sent,
+		};
+
+		xts_resume_encode(frame, &m);
+		return XTS_RESUME_BYTES;
 	}
 	case XTS_CMD_SHUT_LISTENER: {
 		struct xts_shut_listener m = {

@@ -247,6 +247,7 @@ void socket_unconnected(struct xts_sock *s)
 	s->credits = s->peer_window = 0;
 	s->grant.window = 0;
 	s->received_bytes = s->sent_bytes = s->read_bytes = 0;
+	s->cold->received_base = s->cold->sent_base = 0;
 	waits_forget(s);
 	buffer_drop(s);
 	memset(&s->peer, 0, sizeof s->peer);

@@ -22,6 +22,7 @@
 #define XTS_SOCKET_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
@@ -73,9 +74,15 @@ struct cold {
 	uint32_t accept_count, backlog;
 	struct asked *asked; /* what is asked again of the next proxy: asked.c */
 	bool told;           /* the program has been told that it cannot be made again for now */
-	uint32_t parents_id; /* in a forked child: the number that this entry had in the parent; 0: none */
 	bool tells_inq;      /* TCP_INQ */
+	/* sent_bytes and received_bytes when it came to its channel, less what was not sent and not read then: RESUME
+	 * tells what has gone both ways since (next_proxy.h) */
+	uint64_t sent_base, received_base;
+	/* in a forked child: the number that this entry had in the parent; 0: none. At the end: socket_table.c clears
+	 * what is before it */
+	uint64_t parents_id;
 };
+_Static_assert(offsetof(struct cold, parents_id) + sizeof(uint64_t) == sizeof(struct cold), "the last one");
 
 /* A process may have a million of them, so the size counts: at its end is a bound for it. What each message needs comes
  * first. */

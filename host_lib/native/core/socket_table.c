@@ -134,12 +134,10 @@ static bool grow(struct stack *st)
 static void clear_cold(struct cold *cold)
 {
 	static const struct cold unused;
-	uint32_t parents_id = cold->parents_id;
+	const size_t bytes = offsetof(struct cold, parents_id);
 
-	if (memcmp(cold, &unused, offsetof(struct cold, parents_id)) == 0)
-		return;
-	memset(cold, 0, sizeof *cold);
-	cold->parents_id = parents_id;
+	if (memcmp(cold, &unused, bytes) != 0)
+		memset(cold, 0, bytes);
 }
 
 struct xts_sock *table_allocate(struct stack *st)

@@ -216,6 +216,8 @@ static bool is_left_behind(const struct xts_sock *s)
 {
 	if (s->claiming)
 		return false;
+	if (s->stack->channel && s->stack->channel->move.died && move_connects_again(s))
+		return false;
 	return s->proxy_id || s->call || s->opening || s->closing || s->own.moved != NOT_MOVED;
 }
 

@@ -21,6 +21,7 @@
 #include "processes/again.h"
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"
+#include "processes/next_proxy.h"
 #include "processes/passed_copies.h"
 #include "processes/take_over.h"
 #include "processes/wipe.h"
@@ -170,6 +171,7 @@ static int claim(struct xts_sock *s)
 	xts_credit_grant_init(&s->grant, window);
 	s->grant.outstanding = window - s->unread - pdu_credits(s);
 	call.post_credits = s->grant.outstanding;
+	move_base(s);
 	s->read_bytes = 0;
 	s->consumed = 0;
 	s->credits = s->peer_window = 0;

@@ -126,17 +126,32 @@ static bool is_claimable(const struct xts_sock *s)
 	return !s->cold->ulps.peeking && kind_of(s)->moves(s);
 }
 
+bool move_connects_again(const struct xts_sock *s)
+{
+	return s->state == TCP_STATE_SYN_SENT && s->opening && !s->proxy_id && s->open && !s->cancelled &&
+	       !s->closing && !s->disconnecting && !s->pushing && !s->call && !s->lost && !s->cold->ulps.with_connect;
+}
+
+/* The same when the proxy's process has died: an answer that is due, or the answer to CLOSE, will not come. */
+static bool is_resumable(const struct xts_sock *s)
+{
+	if (move_connects_again(s))
+		return true;
+	return is_claimable(s) && !s->call && (!s->closing || s->todo & TODO_CLOSE);
+}
+
 static bool collect(struct stack *st, struct move *m)
 {
+	bool (*is_wanted)(const struct xts_sock *) = m->died ? is_resumable : is_claimable;
 	uint32_t count = 0;
 
 	for (struct xts_sock *s = table_next(st, NULL); s; s = table_next(st, s))
-		count += is_claimable(s);
+		count += is_wanted(s);
 	m->sockets = calloc(count + 1u, sizeof *m->sockets);
 	if (!m->sockets)
 		return false;
 	for (struct xts_sock *s = table_next(st, NULL); s; s = table_next(st, s))
-		if (is_claimable(s))
+		if (is_wanted(s))
 			m->sockets[m->count++] = (struct moved_socket){ s, s->id, s->proxy_id };
 	return true;
 }
@@ -152,6 +167,22 @@ static void wait_for_claim(struct xts_sock *s)
 		outbox_remove(s);
 }
 
+/* Has the link ended because another process of the proxy goes on, in a way in which this side can? */
+static bool can_restart(struct channel *c, int error)
+{
+	struct move *m = &c->move;
+
+	if (error != ERESTART || m->opening || m->claimed < m->count)
+		return false;
+	m->died = c->link.replaced_ticket;
+	if (!m->died)
+		return m->ticket && xts_link_unacknowledged(&c->link) <= m->acked;
+	m->ticket = c->link.replaced_ticket;
+	if (c->making.of)
+		c->making.submit(c); /* nobody will receive it, but its slot comes back */
+	return true;
+}
+
 bool move_restarts(struct stack *st, int error)
 {
 	struct channel *c = st->channel;
@@ -160,8 +191,7 @@ bool move_restarts(struct stack *st, int error)
 	bool watching = c->link.watching;
 	uint64_t features = c->link.features;
 
-	if (error != ERESTART || !m->ticket || m->opening || m->claimed < m->count ||
-	    xts_link_unacknowledged(&c->link) > m->acked)
+	if (!can_restart(c, error))
 		return false;
 	buffer_evict_all(c);
 	move_free(c);
@@ -173,7 +203,8 @@ bool move_restarts(struct stack *st, int error)
 	xts_packets_end(&c->packets);
 	c->refused_count = 0;
 	for (uint32_t i = 0; i < m->count; i++)
-		wait_for_claim(m->sockets[i].socket);
+		if (m->sockets[i].proxy_id)
+			wait_for_claim(m->sockets[i].socket);
 	sockets_lose_unclaimed(st);
 	name_queries_lose(st);
 	c->catch_up = (struct catch_up){ 0 };
@@ -202,7 +233,10 @@ void move_opened(struct stack *st)
 	xts_link_ask_clock(&c->link);
 	c->link.config.dead_ms = st->settings.dead_ms - PING_MS;
 	c->move.opening = false;
-	c->move.ticket = c->move.claimed < c->move.count ? c->move.ticket : 0;
+	if (c->move.died && c->link.replaced_ticket)
+		c->move.ticket = c->link.replaced_ticket;
+	c->link.replaced_ticket = 0;
+	c->move.ticket = move_is_claiming(&c->move) ? c->move.ticket : 0;
 	status_link(st);
 	move_claim_some(st);
 	again_attached(st);
@@ -222,6 +256,69 @@ uint32_t move_promises(struct xts_sock *s)
 	return s->grant.outstanding;
 }
 
+void move_base(struct xts_sock *s)
+{
+	s->cold->received_base = s->received_bytes - s->unread;
+	s->cold->sent_base = s->sent_bytes - s->pending_bytes;
+}
+
+static bool has_sent_fin(const struct xts_sock *s)
+{
+	return s->shutdown & SEND_SHUTDOWN && !(s->todo & TODO_FIN);
+}
+
+/* Writes CLAIM or RESUME. Returns its length. */
+static uint32_t write_claim(const struct move *m, const struct moved_socket *moved, uint8_t *frame)
+{
+	struct xts_sock *s = moved->socket;
+	struct xts_resume r = {
+		.xts_socket = moved->id,
+		.key = (m->ticket & ~(uint64_t)UINT32_MAX) | moved->proxy_id,
+		.unread = s->unread,
+		.received_bytes = s->received_bytes - s->cold->received_base,
+		.sent_bytes = s->sent_bytes - s->pending_bytes - s->cold->sent_base,
+		.fin_sent = has_sent_fin(s),
+	};
+	struct xts_claim claim = { .xts_socket = r.xts_socket, .key = r.key, .unread = r.unread };
+
+	claim.post_credits = r.post_credits = kind_of(s)->promises(s);
+	move_base(s);
+	xts_head_encode(frame, m->died ? XTS_CMD_RESUME : XTS_CMD_CLAIM, 0, 0, 0);
+	if (m->died)
+		xts_resume_encode(frame, &r);
+	else
+		xts_claim_encode(frame, &claim);
+	wipe(&claim.key, sizeof claim.key);
+	wipe(&r.key, sizeof r.key);
+	return m->died ? XTS_RESUME_BYTES : XTS_CLAIM_BYTES;
+}
+
+/* Writes CONNECT, as it was sent to the process that has died. Returns its length. */
+static uint32_t write_connect(struct xts_sock *s, uint8_t *frame)
+{
+	struct xts_connect m = { .xts_socket = s->id, .domain = s->family, .peer = s->peer };
+
+	m.post_credits = s->grant.window;
+	xts_credit_grant_init(&s->grant, s->grant.window);
+	xts_head_encode(frame, XTS_CMD_CONNECT, 0, 0, 0);
+	xts_connect_encode(frame, &m);
+	return XTS_CONNECT_BYTES;
+}
+
+/* What was not asked for, nobody has any more. */
+static void say_that_is_all(struct stack *st, struct move *m)
+{
+	struct xts_resume none = { 0 };
+	struct xts_tx_slot slot;
+
+	if (channel_slot(st, &slot))
+		return;
+	m->died = false;
+	xts_head_encode(slot.data, XTS_CMD_RESUME, 0, 0, 0);
+	xts_resume_encode(slot.data, &none);
+	channel_submit(st, &slot, XTS_RESUME_BYTES);
+}
+
 void move_claim_some(struct stack *st)
 {
 	struct channel *c = st->channel;
@@ -231,22 +328,18 @@ void move_claim_some(struct stack *st)
 	while (!m->opening && m->claimed < m->count) {
 		const struct moved_socket *moved = &m->sockets[m->claimed];
 		struct xts_sock *s = moved->socket;
-		struct xts_claim claim = { .xts_socket = moved->id };
 
-		if (socket_is(s, moved->id) && s->claiming) {
+		if (socket_is(s, moved->id) && (s->claiming || (!moved->proxy_id && move_connects_again(s)))) {
 			if (channel_slot(st, &slot))
 				return;
-			claim.key = (m->ticket & ~(uint64_t)UINT32_MAX) | moved->proxy_id;
-			claim.unread = s->unread;
-			claim.post_credits = kind_of(s)->promises(s);
-			xts_head_encode(slot.data, XTS_CMD_CLAIM, 0, 0, 0);
-			xts_claim_encode(slot.data, &claim);
-			channel_submit(st, &slot, XTS_CLAIM_BYTES);
-			wipe(&claim.key, sizeof claim.key);
+			channel_submit(st, &slot,
+				       moved->proxy_id ? write_claim(m, moved, slot.data) : write_connect(s, slot.data));
 		}
 		m->claimed++;
 	}
-	if (m->opening || !m->count)
+	if (!m->opening && m->died)
+		say_that_is_all(st, m);
+	if (m->opening || m->died || (!m->count && !m->ticket))
 		return;
 	move_free(c);
 	m->ticket = 0;

@@ -15,6 +15,11 @@
  * are claimed so, too, where the proxy knows that (MOVE_DATAGRAM). A listener comes without its protocols: it accepts
  * nothing before the progress thread has pushed them again (again.h), from the configuration of that process. All other
  * sockets are as after the end of a channel: those that can be made again are (again.h).
+ *
+ * When the process of the proxy has died (PROTOCOL.md, "Crash"), REPLACED ends the epoch, with a ticket, at any moment.
+ * What was under way is lost, and nobody knows how much of it. So RESUME, in place of CLAIM, says how many bytes have
+ * gone both ways since the socket came to its channel. The proxy compares, and resets what does not agree. A CONNECT
+ * that was not answered is sent again.
  */
 #ifndef XTS_HOST_MOVE_H
 #define XTS_HOST_MOVE_H
@@ -30,7 +35,7 @@ struct xts_sock;
 struct moved_socket {
 	struct xts_sock *socket;
 	uint32_t id;
-	uint32_t proxy_id; /* that it had */
+	uint32_t proxy_id; /* that it had; 0: its CONNECT was not answered, and is sent again */
 };
 
 /* Of a channel. */
@@ -42,18 +47,25 @@ struct move {
 	bool opening;         /* the link opens again */
 	struct moved_socket *sockets;
 	uint32_t count, claimed;
+	bool died; /* the process before this one: sockets are claimed by RESUME, and it is said which was the last */
 };
+
+/* Are there sockets to claim? Or does it still have to say that all are claimed? */
+static inline bool move_is_claiming(const struct move *m)
+{
+	return m->claimed < m->count || m->died;
+}
 
 /* Is there something to do, other than to receive? */
 static inline bool move_is_busy(const struct move *m)
 {
-	return m->deadline_ns || m->opening || m->claimed < m->count;
+	return m->deadline_ns || m->opening || move_is_claiming(m);
 }
 
 /* From MOVE_ACK until all sockets are claimed. */
 static inline bool move_is_between(const struct move *m)
 {
-	return m->acked || m->opening || m->claimed < m->count;
+	return m->acked || m->opening || move_is_claiming(m);
 }
 
 /* Entries of struct socket_kind for streams and listeners: is it connected, or does it listen? */
@@ -61,6 +73,9 @@ bool move_is_of_state(const struct xts_sock *s);
 /* The window, without what is here already. A shared listener promises nothing before it is shared again. */
 uint32_t move_promises(struct xts_sock *s);
 bool move_takes_pending(struct xts_sock *s);
+/* The proxy's process has died before it answered CONNECT: is that sent to the next one? Not where it would miss what
+ * was set before. */
+bool move_connects_again(const struct xts_sock *s);
 /* A call of the program begins. If the queue has not been looked at for a while, the proxy may have handed it on:
  * nothing may be sent before that is known. */
 void move_look_first(struct stack *st);
@@ -80,6 +95,8 @@ void move_opened(struct stack *st);
 void move_claim_some(struct stack *st);
 /* CLAIM_ACK for one of these, which message_reply() handles next. False: the channel has ended. */
 bool move_claimed(struct xts_sock *s, uint32_t post_credits, uint16_t error);
+/* Counts from now on what the socket's channel is sent and sends: a claim is about to leave. */
+void move_base(struct xts_sock *s);
 void move_free(struct channel *c);
 
 #endif

@@ -71,6 +71,9 @@ struct call {
 	{ \
 		.number = __NR_##name, .condition = (what), .argument = (which), .values = { __VA_ARGS__ } \
 	}
+#ifndef __NR_memfd_secret
+#define __NR_memfd_secret 447 /* the same number everywhere */
+#endif
 #define EXACTLY UINT32_MAX
 #define SOCKET_TYPE 0xfu /* without SOCK_NONBLOCK and SOCK_CLOEXEC */
 
@@ -159,6 +162,42 @@ static const struct call of_relay[] = {
 	ANY(epoll_pwait),
 #endif
 	ANY(epoll_ctl),  ANY(sched_yield), ANY(accept4), /* the next agent */
+};
+
+/* Threads; and a process that shares the descriptors, in the same namespaces. Its memory is a copy. */
+#define NEW_NAMESPACES \
+	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
+static const struct check sharing_or_threads[] = {
+	{ 0,
+	  2,
+	  CLONE_THREAD | CLONE_VM | CLONE_SIGHAND | CLONE_FILES | CLONE_PARENT | CLONE_VFORK | NEW_NAMESPACES,
+	  { CLONE_THREAD | CLONE_VM | CLONE_SIGHAND | CLONE_FILES, CLONE_FILES | CLONE_PARENT } },
+	{ .count = 0 },
+};
+
+static const struct check of_a_child[] = {
+	{ 0, 2, EXACTLY, { PR_SET_NAME, PR_SET_PDEATHSIG } },
+	{ .count = 0 },
+};
+
+/* Before those of the start, some of which are more narrow. */
+static const struct call of_understudy[] = {
+	{ __NR_clone, CHECKED, .checks = sharing_or_threads },
+	{ __NR_prctl, CHECKED, .checks = of_a_child },
+	ANY(getppid),
+#ifdef __NR_poll
+	ANY(poll),
+#else
+	ANY(ppoll),
+#endif
+	ANY(prlimit64),
+	/* Python begins a thread with these */
+	ANY(gettid),
+	ANY(sigaltstack),
+	/* the memory for keys (ulp/tls_keys/key_memory.c) */
+	ANY(memfd_secret),
+	ANY(ftruncate),
+	ANY(mlock2),
 };
 
 /* Allowed until all threads run, and have made their first calls and those of the C library. */
@@ -320,6 +359,8 @@ static void write_program(struct program *p, int calls)
 		add_calls(p, of_relay, COUNT(of_relay));
 	if (calls & XTS_CALLS_OF_PARSERS)
 		add_calls(p, of_parsers, COUNT(of_parsers));
+	if (calls & XTS_CALLS_OF_UNDERSTUDY)
+		add_calls(p, of_understudy, COUNT(of_understudy));
 	if (calls & XTS_CALLS_OF_START)
 		add_calls(p, of_start, COUNT(of_start));
 #ifdef SANITIZED
@@ -395,6 +436,8 @@ int xts_calls_count(int calls)
 		count += count_allowed(of_rdma, COUNT(of_rdma));
 	if (calls & XTS_CALLS_OF_PARSERS)
 		count += count_allowed(of_parsers, COUNT(of_parsers));
+	if (calls & XTS_CALLS_OF_UNDERSTUDY)
+		count += count_allowed(of_understudy, COUNT(of_understudy));
 	if (calls & XTS_CALLS_OF_START)
 		count += count_allowed(of_start, COUNT(of_start));
 	return count;

@@ -16,6 +16,8 @@ enum xts_calls {
 	XTS_CALLS_OF_START = 4,
 	XTS_CALLS_OF_RELAY = 8, /* for the agent's relay */
 	XTS_CALLS_OF_RDMA = 16, /* added to those of workers or of a relay: queues over RDMA, which are open already */
+	/* for the process from which the workers' next one is made: what that one needs until its own filter is there */
+	XTS_CALLS_OF_UNDERSTUDY = 32,
 };
 
 /* Restricts this thread and those that it starts later; with XTS_CALLS_OF_WORKERS all threads of the process, which

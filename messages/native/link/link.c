@@ -17,6 +17,7 @@ enum link_due {
 	DUE_CLOCK_ACK = 128,
 	DUE_CATCH_UP = 256,
 	DUE_CAUGHT_UP = 512,
+	DUE_REPLACED = 1024,
 };
 
 static uint64_t ms_to_ns(uint32_t ms)
@@ -126,6 +127,8 @@ static void open_epoch(struct xts_link *link, uint64_t epoch, uint16_t window, u
 	link->features = features;
 	link->sent = link->acked = link->received = link->recycled = link->acked_to_peer = 0;
 	link->traffic = false;
+	if (link->config.role == XTS_LINK_PROXY)
+		link->replaced_ticket = 0;
 	link->pinged_ns = 0;
 	link->clock_token = 0;
 	link->catch_up_token = 0;
@@ -233,6 +236,31 @@ void xts_link_expect(struct xts_link *link, uint64_t epoch)
 		link->epoch = epoch;
 }
 
+void xts_link_replace(struct xts_link *link, uint64_t epoch, uint64_t ticket)
+{
+	xts_link_expect(link, epoch);
+	link->replaced_ticket = ticket;
+	link->due |= DUE_REPLACED;
+}
+
+/* The process that had this epoch has died. What it had sent is here, since frames arrive in order. */
+static enum xts_link_verdict receive_replaced(struct xts_link *link, const struct xts_replaced *m)
+{
+	if (m->epoch == link->epoch && link->state == XTS_LINK_OPENING) {
+		link->replaced_ticket = m->ticket; /* the next one has died as well, before it answered HELLO */
+		return XTS_LINK_CONSUMED;
+	}
+	if (m->epoch != link->epoch || link->state != XTS_LINK_UP) {
+		link->stats.dropped_stale++;
+		return XTS_LINK_DROPPED;
+	}
+	if (!m->ticket || !(link->features & XTS_FEATURE_RESUME))
+		return violation(link, &link->stats.malformed);
+	go_down(link, ERESTART, false);
+	link->replaced_ticket = m->ticket;
+	return XTS_LINK_CLOSED;
+}
+
 unsigned xts_link_unacknowledged(const struct xts_link *link)
 {
 	return in_flight(link);
@@ -247,7 +275,7 @@ static enum xts_link_verdict receive_token(struct xts_link *link, const void *fr
 	return XTS_LINK_CONSUMED;
 }
 
-/* TOKEN, HELLO, HELLO_ACK and GOODBYE have no sequence number: they begin and end the sequence. */
+/* TOKEN, HELLO, HELLO_ACK, REPLACED and GOODBYE have no sequence number: they begin and end the sequence. */
 static enum xts_link_verdict receive_epoch(struct xts_link *link, const struct xts_head *head, const void *frame,
 					   size_t bytes)
 {
@@ -255,6 +283,7 @@ static enum xts_link_verdict receive_epoch(struct xts_link *link, const struct x
 		struct xts_hello hello;
 		struct xts_hello_ack ack;
 		struct xts_goodbye goodbye;
+		struct xts_replaced replaced;
 	} m;
 
 	switch (head->type) {
@@ -270,6 +299,10 @@ static enum xts_link_verdict receive_epoch(struct xts_link *link, const struct x
 	case XTS_LINK_HELLO_ACK:
 		if (!xts_hello_ack_decode(&m.ack, frame, bytes))
 			return receive_hello_ack(link, head, &m.ack);
+		break;
+	case XTS_LINK_REPLACED:
+		if (!xts_replaced_decode(&m.replaced, frame, bytes))
+			return receive_replaced(link, &m.replaced);
 		break;
 	default:
 		if (!xts_goodbye_decode(&m.goodbye, frame, bytes))
@@ -378,11 +411,22 @@ static bool is_foreign(const struct xts_link *link, const uint8_t *frame)
  * answer behind it. */
 static void tell_of_restart(struct xts_link *link)
 {
+	if (link->replaced_ticket)
+		link->due |= DUE_REPLACED;
 	if (link->config.role != XTS_LINK_PROXY || link->epoch)
 		return;
 	link->goodbye_epoch = 0;
 	link->goodbye_error = ENOTCONN;
 	link->due |= DUE_GOODBYE;
+}
+
+/* A frame that was sent to the process which has died. */
+static enum xts_link_verdict replay(struct xts_link *link, const struct xts_head *head)
+{
+	link->replay_follows = link->replays && head->seqno == link->replay_next;
+	link->replays = true;
+	link->replay_next = (uint8_t)(head->seqno + xts_type_sequenced(head->type));
+	return XTS_LINK_REPLAYED;
 }
 
 enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, size_t head_bytes, size_t frame_bytes,
@@ -405,14 +449,14 @@ enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, 
 	fixed = xts_type_bytes(out->type);
 	if (right_way && head_bytes >= fixed &&
 	    (out->type == XTS_LINK_TOKEN || out->type == XTS_LINK_HELLO || out->type == XTS_LINK_HELLO_ACK ||
-	     out->type == XTS_LINK_GOODBYE)) {
+	     out->type == XTS_LINK_GOODBYE || out->type == XTS_LINK_REPLACED)) {
 		link->heard_ns = now_ns;
 		return receive_epoch(link, out, head, head_bytes);
 	}
 	if (link->state != XTS_LINK_UP) {
 		link->stats.dropped_early++;
 		tell_of_restart(link);
-		return XTS_LINK_DROPPED;
+		return link->replaced_ticket && right_way ? replay(link, out) : XTS_LINK_DROPPED;
 	}
 	link->heard_ns = now_ns;
 	link->pinged_ns = 0;
@@ -530,6 +574,15 @@ static size_t write_clock(struct xts_link *link, uint8_t *frame, uint64_t now_ns
 	return XTS_CLOCK_BYTES;
 }
 
+static size_t write_replaced(struct xts_link *link, uint8_t *frame)
+{
+	struct xts_replaced m = { .epoch = link->epoch, .ticket = link->replaced_ticket };
+
+	control(link, frame, DUE_REPLACED, XTS_LINK_REPLACED, 0, XTS_REPLACED_BYTES);
+	xts_replaced_encode(frame, &m);
+	return XTS_REPLACED_BYTES;
+}
+
 static size_t write_clock_ack(struct xts_link *link, uint8_t *frame)
 {
 	struct xts_clock_ack ack = { .token = link->clock_token };
@@ -597,6 +650,8 @@ size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns)
 		return write_catch_up(link, frame);
 	if (link->due & DUE_CAUGHT_UP)
 		return write_caught_up(link, frame);
+	if (link->due & DUE_REPLACED)
+		return write_replaced(link, frame);
 	if (ack_due(link)) {
 		link->stats.sent_acks++;
 		return control(link, frame, 0, XTS_LINK_FRAME_ACK, 0, XTS_FRAME_ACK_BYTES);

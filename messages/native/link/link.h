@@ -45,6 +45,7 @@ enum xts_link_verdict {
 	XTS_LINK_OPENED,   /* the link is up. At the proxy: a new epoch; everything of the old one is void */
 	XTS_LINK_CLOSED,   /* the link has just gone down: end the sockets with link->error */
 	XTS_LINK_DROPPED,  /* counted and ignored */
+	XTS_LINK_REPLAYED, /* as DROPPED, of an epoch whose process has died (xts_link_replace()) */
 };
 
 struct xts_link_config {
@@ -128,6 +129,13 @@ struct xts_link {
 	unsigned pings;     /* how many are unanswered */
 	uint64_t hello_ns;  /* time of the last HELLO sent */
 	uint64_t opened_ns; /* time when opening began */
+	/* proxy: of the epoch that another process has served, which has died; 0: none. Host: of the REPLACED that has
+	 * ended the link, or has come while it opens; 0: none. */
+	uint64_t replaced_ticket;
+	/* of the frames of that epoch: there has been one; the number that the next one has; and is the last one, of
+	 * XTS_LINK_REPLAYED, the one behind the one before? */
+	bool replays, replay_follows;
+	uint8_t replay_next;
 	uint64_t goodbye_epoch;
 	uint16_t goodbye_error;
 	struct xts_link_stats stats;
@@ -161,6 +169,10 @@ bool xts_link_catching_up(const struct xts_link *link);
 /* Proxy: before any HELLO. The host has this epoch from another process of the proxy, and says HELLO with it again. Its
  * GOODBYE counts, and it is not told of a restart. */
 void xts_link_expect(struct xts_link *link, uint64_t epoch);
+
+/* The same when that process has died. Its host is told by REPLACED, and again whenever something comes that is not
+ * HELLO. */
+void xts_link_replace(struct xts_link *link, uint64_t epoch, uint64_t ticket);
 
 /* Host: the link has gone down by GOODBYE with ERESTART, since another process of the proxy goes on. How many messages
  * has the one before not received, or not recycled? */

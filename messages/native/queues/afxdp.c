@@ -235,6 +235,8 @@ static int afxdp_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 			return 0;
 		}
 		ok = afxdp_gather(q, count, frame);
+		for (uint32_t i = 0; i < frame->segments && ok; i++)
+			q->lent[((uint8_t *)frame->segment[i].iov_base - q->umem) / XTS_CHUNK_BYTES] = true;
 		q->rx.ours += count;
 		xts_ring_store(q->rx.consumer, q->rx.ours);
 		if (ok) {
@@ -250,9 +252,12 @@ static void afxdp_recycle(struct xts_queue *base, const struct xts_rx_frame *fra
 {
 	struct afxdp_queue *q = afxdp_of(base);
 
+	q->fill_from = q->fill.ours;
 	for (uint32_t i = 0; i < frame->segments; i++)
 		afxdp_fill(q, (uint64_t)((uint8_t *)frame->segment[i].iov_base - q->umem) / XTS_CHUNK_BYTES);
 	xts_ring_store(q->fill.producer, q->fill.ours);
+	for (uint32_t i = 0; i < frame->segments; i++)
+		q->lent[((uint8_t *)frame->segment[i].iov_base - q->umem) / XTS_CHUNK_BYTES] = false;
 }
 
 static void afxdp_read_drops(struct afxdp_queue *q)
@@ -300,7 +305,8 @@ static void afxdp_close(struct xts_queue *base)
 	afxdp_unmap(q);
 	xts_own_close(q->xsk_fd);
 	xts_own_close(q->umem_fd);
-	xts_release(q);
+	if (!base->placed)
+		xts_release(q);
 }
 
 /* The descriptors stay the caller's. */
@@ -345,6 +351,8 @@ static const struct xts_queue_ops afxdp_ops = {
 	.submit_retained = afxdp_submit_retained,
 	.release = afxdp_release,
 	.leave = afxdp_leave,
+	.dead_slot = afxdp_dead_slot,
+	.struct_bytes = sizeof(struct afxdp_queue),
 };
 
 /* The chunks for frames that are kept longer than their credit. A received chunk holds XTS_FRAME_BYTES_SINGLE bytes. */
@@ -516,6 +524,26 @@ static int afxdp_adopt_orphan(struct xts_queue **out, enum xts_queue_end end, co
 	return error;
 }
 
+static int afxdp_resume_dead(struct xts_queue **out, enum xts_queue_end end, const int *fds,
+			     const struct xts_attach_reply *g, const void *dead, size_t dead_bytes)
+{
+	struct afxdp_queue *copy;
+	int error;
+
+	(void)end;
+	if (dead_bytes < sizeof *copy)
+		return -EINVAL;
+	copy = malloc(sizeof *copy);
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, dead, sizeof *copy);
+	error = afxdp_make(out, fds, g, true);
+	if (!error)
+		afxdp_go_on_dead(afxdp_of(*out), copy, g->rx_chunks, g->ring_entries);
+	free(copy);
+	return error;
+}
+
 const struct xts_queue_kind xts_queue_afxdp = {
 	.number = XTS_QUEUE_AFXDP,
 	.name = "afxdp",
@@ -526,5 +554,6 @@ const struct xts_queue_kind xts_queue_afxdp = {
 	.adopt = afxdp_adopt,
 	.resume = afxdp_resume,
 	.adopt_orphan = afxdp_adopt_orphan,
+	.resume_dead = afxdp_resume_dead,
 	.populate = afxdp_populate,
 };

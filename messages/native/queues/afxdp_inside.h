@@ -41,6 +41,10 @@ struct afxdp_queue {
 	uint8_t on_their_way[AFXDP_SLOTS_MAX]; /* chunks of each slot that the kernel has; 1 while it is to be sent again */
 	bool retained[AFXDP_SLOTS_MAX];
 	struct afxdp_again again;
+	/* Only for a process that goes on when this one has died (afxdp_dead.c): which chunks are lent out, and where
+	 * in the fill ring those are written that are given back just now. */
+	bool lent[XTS_AFXDP_RING_ENTRIES_MAX];
+	uint32_t fill_from;
 	size_t umem_bytes;
 	int xsk_fd, umem_fd;
 };
@@ -63,6 +67,13 @@ bool afxdp_busy_polls(int xsk_fd);
 
 /* The process that had q's socket has ended: finds its chunks. As adopt_orphan of queue_kinds.h. */
 int afxdp_take_orphan(struct afxdp_queue *q, uint32_t rx_chunks, uint32_t entries);
+
+/* --- afxdp_dead.c ------------------------------------------------------------------------------------------------- */
+
+/* q, which is at the positions of its rings, goes on where the process of `dead` was. */
+void afxdp_go_on_dead(struct afxdp_queue *q, const struct afxdp_queue *dead, uint32_t rx_chunks, uint32_t entries);
+/* As dead_slot of queue.h. */
+void *afxdp_dead_slot(struct xts_queue *base, const void *dead, uint64_t place, uint32_t bytes);
 
 /* --- afxdp_again.c ------------------------------------------------------------------------------------------------ */
 

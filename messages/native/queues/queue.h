@@ -127,6 +127,10 @@ struct xts_queue_ops {
 	int (*settle)(struct xts_queue *q, uint64_t now_ns, uint8_t **session);
 	/* Of a queue in use, for another process that goes on with it (resume of queue_kinds.h). NULL: not possible. */
 	int (*leave)(struct xts_queue *q, int *fds, uint8_t *state);
+	/* As xts_queue_dead_slot(). NULL where struct_bytes is 0. */
+	void *(*dead_slot)(struct xts_queue *q, const void *dead, uint64_t place, uint32_t bytes);
+	/* Of its own struct, which xts_queue_place() may copy elsewhere; 0: it has pointers into itself. */
+	uint32_t struct_bytes;
 };
 
 /* The two ends of a queue. */
@@ -146,6 +150,7 @@ struct xts_queue {
 	/* the heads of its frames, and how many bytes of largest_message they take (headed.h); NULL and 0: there are none */
 	struct xts_heads *heads;
 	uint32_t head_bytes;
+	bool placed; /* its struct is in the owner's memory: xts_queue_place() */
 	uint8_t local_mac[6], peer_mac[6];
 	struct xts_queue_stats stats;
 };
@@ -258,6 +263,25 @@ static inline void xts_queue_session_free(uint8_t *session)
 static inline int xts_queue_leave(struct xts_queue *q, int *fds, uint8_t *state)
 {
 	return q->ops->leave ? q->ops->leave(q, fds, state) : -EOPNOTSUPP;
+}
+/* Where all of a queue's own state is found when its process has died without leaving it: resume_dead of queue_kinds.h
+ * reads it there. The memory, struct_bytes long, is the owner's, and outlives the queue. Returns the queue there; of
+ * the one before only the struct is left, which its owner frees (xts_release()). Before its first frame. */
+static inline struct xts_queue *xts_queue_place(const struct xts_queue *q, void *memory)
+{
+	struct xts_queue *there = memory;
+
+	memcpy(memory, q, q->ops->struct_bytes);
+	there->placed = true;
+	return there;
+}
+/* Of a queue that was resumed from `dead`, the struct of a process that has died: so many bytes of a transmit slot,
+ * which that process has had at this place of its memory. NULL: there was no such place. */
+static inline void *xts_queue_dead_slot(struct xts_queue *q, const void *dead, uint64_t place, uint32_t bytes)
+{
+	for (; q->inner; q = q->inner)
+		;
+	return q->ops->dead_slot ? q->ops->dead_slot(q, dead, place, bytes) : NULL;
 }
 /* Releases everything, descriptors included. */
 static inline void xts_queue_close(struct xts_queue *q)

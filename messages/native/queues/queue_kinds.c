@@ -69,6 +69,16 @@ int xts_queue_adopt_orphan(struct xts_queue **out, enum xts_queue_end end, const
 	return kind->adopt_orphan ? kind->adopt_orphan(out, end, fds, g) : -EOPNOTSUPP;
 }
 
+int xts_queue_resume_dead(struct xts_queue **out, enum xts_queue_end end, const int *fds,
+			  const struct xts_attach_reply *g, const void *dead, size_t dead_bytes)
+{
+	const struct xts_queue_kind *kind = xts_queue_kind(g->kind);
+
+	if (!kind)
+		return -EPROTO;
+	return kind->resume_dead ? kind->resume_dead(out, end, fds, g, dead, dead_bytes) : -EOPNOTSUPP;
+}
+
 int xts_queue_open(struct xts_queue_opened *out, uint32_t number, const struct xts_queue_options *options)
 {
 	const struct xts_queue_kind *kind = xts_queue_kind(number);

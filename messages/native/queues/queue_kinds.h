@@ -59,6 +59,11 @@ struct xts_queue_kind {
 	 * no sense; -EOPNOTSUPP: not with this one. NULL: with none of this kind. */
 	int (*adopt_orphan)(struct xts_queue **out, enum xts_queue_end end, const int *fds,
 			    const struct xts_attach_reply *g);
+	/* As resume, for a queue whose process has died: `dead` is its struct as that process has left it, in the
+	 * middle of anything, of dead_bytes. It may say whatever it likes. -EPIPE: it contradicts itself; -EAGAIN:
+	 * frames are still on their way, try again. NULL: no queue of this kind can go on without its process. */
+	int (*resume_dead)(struct xts_queue **out, enum xts_queue_end end, const int *fds,
+			   const struct xts_attach_reply *g, const void *dead, size_t dead_bytes);
 
 	/* Maps all of an adopted queue's memory now, so that its use of memory is visible from the start and no first
 	 * access has to wait. NULL: there is nothing to do. */
@@ -85,6 +90,9 @@ int xts_queue_resume(struct xts_queue **out, enum xts_queue_end end, const int *
 /* Adopts one whose process has ended. As above. */
 int xts_queue_adopt_orphan(struct xts_queue **out, enum xts_queue_end end, const int *fds,
 			   const struct xts_attach_reply *g);
+/* The same for one whose process has died. */
+int xts_queue_resume_dead(struct xts_queue **out, enum xts_queue_end end, const int *fds,
+			  const struct xts_attach_reply *g, const void *dead, size_t dead_bytes);
 
 /* Opens a queue of a kind. -EPROTO: there is no such kind. Else as open. */
 int xts_queue_open(struct xts_queue_opened *out, uint32_t number, const struct xts_queue_options *options);

@@ -88,6 +88,13 @@ struct shm_queue {
 	int memfd;
 };
 
+/* What is before is done before what is behind: a process that goes on when this one has died in between can tell which
+ * of the two was the last (shm_agree()). The processor sees to it, since one's own steps never seem out of order. */
+static inline void shm_step(void)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
 static struct shm_queue *shm_of(struct xts_queue *q)
 {
 	return (struct shm_queue *)q;
@@ -114,6 +121,7 @@ static void shm_reclaim(struct shm_queue *q)
 			q->broken = true;
 			return;
 		}
+		shm_step();
 		q->tx_sent_slots--;
 		q->tx_reclaimed++;
 	}
@@ -142,8 +150,9 @@ static void shm_submit(struct xts_queue *base, const struct xts_tx_slot *slot, u
 
 	d->slot = slot->index;
 	d->bytes = bytes;
-	q->tx_written++;
 	q->tx_state[slot->index] = TX_SENT;
+	shm_step();
+	q->tx_written++;
 	q->tx_sent_slots++;
 	base->stats.tx_frames++;
 	base->stats.tx_bytes += bytes;
@@ -217,9 +226,11 @@ static int shm_kick(struct xts_queue *base)
 
 static void shm_give_back(struct shm_queue *q, uint32_t slot)
 {
-	q->lent[slot] = false;
 	atomic_store_explicit(&q->rx->back[q->rx_written_back % SHM_ENTRIES], slot, memory_order_relaxed);
+	shm_step();
 	q->rx_written_back++;
+	shm_step();
+	q->lent[slot] = false;
 }
 
 /* There is nothing to receive: returns slots, and checks whether anything can still come. */
@@ -244,13 +255,14 @@ static int shm_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 		bytes = d->bytes;
 		if (waiting > q->slots || slot >= q->slots || q->lent[slot])
 			break;
+		q->lent[slot] = true;
+		shm_step();
 		q->rx_taken++;
 		if (bytes == 0 || bytes > base->largest_message) {
 			base->stats.rx_invalid++;
 			shm_give_back(q, slot);
 			continue;
 		}
-		q->lent[slot] = true;
 		frame->bytes = bytes;
 		frame->segments = 1;
 		frame->cookie = slot;
@@ -316,7 +328,8 @@ static void shm_close(struct xts_queue *base)
 	munmap(q->memory, q->memory_bytes);
 	xts_own_close(q->bell);
 	xts_own_close(q->memfd);
-	xts_release(q);
+	if (!base->placed)
+		xts_release(q);
 }
 
 /* --- to another process ------------------------------------------------------------------------------------------- */
@@ -385,6 +398,94 @@ static int shm_restore(struct shm_queue *q, const uint8_t *state, uint32_t bytes
 	return 0;
 }
 
+/* Puts right what a process that died in the middle of a step has left: a count and the table of slots are not changed
+ * at once (shm_step()). True: they agree. */
+static bool shm_agree(const struct shm_queue *q, const struct shm_queue *dead, struct shm_state *s, bool *lent)
+{
+	bool waiting = atomic_load_explicit(&q->rx->published, memory_order_acquire) != s->rx_taken;
+	uint32_t have = 0, sent = 0, next = q->rx->descriptor[s->rx_taken % SHM_ENTRIES].slot,
+		 last = atomic_load_explicit(&q->rx->back[(s->rx_returned - 1) % SHM_ENTRIES], memory_order_relaxed),
+		 submitting = q->tx->descriptor[s->tx_published % SHM_ENTRIES].slot,
+		 came = atomic_load_explicit(&q->tx->back[s->tx_reclaimed % SHM_ENTRIES], memory_order_relaxed);
+
+	for (uint32_t slot = 0; slot < q->slots; slot++) {
+		s->sent[slot] = dead->tx_state[slot] == TX_SENT;
+		sent += s->sent[slot];
+		lent[slot] = dead->lent[slot];
+		have += lent[slot];
+	}
+	if (have == s->rx_taken - s->rx_returned + 1) { /* it was taking a slot, or giving one back */
+		uint32_t slot = waiting && next < q->slots && lent[next] ? next : last;
+
+		if (slot >= q->slots || !lent[slot])
+			return false;
+		lent[slot] = false;
+		have--;
+	}
+	if (sent == s->tx_published - s->tx_reclaimed + 1 && submitting < q->slots && s->sent[submitting]) {
+		s->sent[submitting] = false;
+		sent--;
+	}
+	if (sent + 1 == s->tx_published - s->tx_reclaimed && came < q->slots && !s->sent[came])
+		s->tx_reclaimed++;
+	return sent == s->tx_published - s->tx_reclaimed && have == s->rx_taken - s->rx_returned && sent <= q->slots;
+}
+
+/* Of what the dead process had received and not given back, the last frames, with none missing, are received once more;
+ * what is before is given back. */
+static void shm_receive_again(struct shm_queue *q, bool *lent)
+{
+	uint32_t again = 0;
+
+	for (; again < q->slots; again++) {
+		volatile const struct shm_descriptor *d = &q->rx->descriptor[(q->rx_taken - again - 1) % SHM_ENTRIES];
+		uint32_t slot = d->slot;
+
+		if (slot >= q->slots || !lent[slot])
+			break;
+		lent[slot] = false;
+	}
+	for (uint32_t slot = 0; slot < q->slots; slot++)
+		if (lent[slot])
+			shm_give_back(q, slot);
+	q->rx_taken -= again;
+}
+
+/* What the dead process has submitted and not published is published: its frames are whole. */
+static int shm_restore_dead(struct shm_queue *q, const struct shm_queue *dead)
+{
+	struct shm_state s = {
+		.slots = q->slots,
+		.rx_taken = dead->rx_taken,
+		.rx_returned = dead->rx_written_back,
+		.tx_published = dead->tx_written,
+		.tx_reclaimed = dead->tx_reclaimed,
+	};
+	uint32_t returned = atomic_load_explicit(&q->rx->returned, memory_order_acquire);
+	uint32_t published = atomic_load_explicit(&q->tx->published, memory_order_acquire);
+	bool lent[SHM_SLOTS_MAX];
+	int error;
+
+	if (s.rx_returned - returned > q->slots || s.tx_published - published > q->slots || !shm_agree(q, dead, &s, lent))
+		return -EPIPE;
+	error = shm_restore(q, (const uint8_t *)&s, sizeof s);
+	if (error)
+		return error;
+	shm_receive_again(q, lent);
+	q->tx_published = published; /* so that the next kick publishes all */
+	q->rx_returned = returned;
+	return 0;
+}
+
+static void *shm_dead_slot(struct xts_queue *base, const void *dead, uint64_t place, uint32_t bytes)
+{
+	struct shm_queue *q = shm_of(base);
+	uint64_t at = place - (uintptr_t)((const struct shm_queue *)dead)->tx_memory,
+		 room = (uint64_t)q->slots * q->slot_bytes;
+
+	return at < room && bytes <= room - at ? q->tx_memory + at : NULL;
+}
+
 static const struct xts_queue_ops shm_ops = {
 	.kind = "shm",
 	.acquire = shm_acquire,
@@ -400,6 +501,8 @@ static const struct xts_queue_ops shm_ops = {
 	.submit_retained = shm_submit_retained,
 	.release = shm_release,
 	.leave = shm_leave,
+	.dead_slot = shm_dead_slot,
+	.struct_bytes = sizeof(struct shm_queue),
 };
 
 static size_t shm_bytes(const struct xts_attach_reply *g)
@@ -528,6 +631,29 @@ static int shm_resume(struct xts_queue **out, enum xts_queue_end end, const int 
 	return 0;
 }
 
+static int shm_resume_dead(struct xts_queue **out, enum xts_queue_end end, const int *fds,
+			   const struct xts_attach_reply *g, const void *dead, size_t dead_bytes)
+{
+	struct shm_queue copy;
+	struct xts_queue *base;
+	int error;
+
+	if (dead_bytes < sizeof copy)
+		return -EINVAL;
+	memcpy(&copy, dead, sizeof copy);
+	error = shm_adopt(&base, end, fds, g);
+	if (error)
+		return error;
+	error = shm_restore_dead(shm_of(base), &copy);
+	if (error) { /* as above */
+		munmap(shm_of(base)->memory, shm_of(base)->memory_bytes);
+		free(base);
+		return error;
+	}
+	*out = base;
+	return 0;
+}
+
 const struct xts_queue_kind xts_queue_shm = {
 	.number = XTS_QUEUE_SHM,
 	.name = "shm",
@@ -537,4 +663,5 @@ const struct xts_queue_kind xts_queue_shm = {
 	.open = shm_open_pair,
 	.adopt = shm_adopt,
 	.resume = shm_resume,
+	.resume_dead = shm_resume_dead,
 };

@@ -41,121 +41,127 @@
 #define XTS_DATAGRAM_WINDOW_DEFAULT 212992u
 
 enum xts_msg_type {
-	XTS_CMD_CONNECT                = 1,  /* host: start a connection, with protocols pushed onto it before its
-	                                      * first byte (payload: xts_messages/wire/ulps.py) */
-	XTS_REPLY_CONNECT_ACK          = 2,  /* proxy: the connection is established, or error says why not */
-	XTS_CMD_LISTEN                 = 3,  /* host: start a listener; each post credit is one connection of the
-	                                      * backlog */
-	XTS_REPLY_LISTEN_ACK           = 4,  /* proxy: the listener has started, or error says why not */
-	XTS_REPLY_NEWCONN              = 5,  /* proxy: a listener has a new connection; takes one of its post credits */
-	XTS_CMD_NEWCONN_ACK            = 6,  /* host: the new connection has an XTS socket; an error refuses it
-	                                      * (reset) */
-	XTS_CMD_SEND                   = 7,  /* host: data, post credits, and the ways of closing; length 0 is a pure
-	                                      * credit advertisement. On a listener, post_credits returns accepted
-	                                      * connections */
-	XTS_REPLY_RECV                 = 8,  /* proxy: received data, post credits, end of stream, failure, end of
-	                                      * close */
-	XTS_LINK_HELLO                 = 16, /* host: opens the link; resets whatever an earlier epoch left */
-	XTS_LINK_HELLO_ACK             = 17, /* proxy: the link is up with these values, or error refuses it */
-	XTS_LINK_FRAME_ACK             = 18, /* both: frame_ack, when nothing else is there to carry it */
-	XTS_LINK_PING                  = 19, /* both: answer me */
-	XTS_LINK_PONG                  = 20, /* both: answer to a ping */
-	XTS_LINK_GOODBYE               = 21, /* both: this epoch has ended; error says why (0: orderly) */
-	XTS_LINK_BUNDLE                = 22, /* both: several frames in one, as if they had come one by one; the
-	                                      * payload is each frame's length (16 bits) and the frame itself, from
-	                                      * its Ethernet header on. Its own sequence number and frame_ack are 0
-	                                      * and mean nothing */
-	XTS_LINK_TOKEN                 = 23, /* host: what the agent of the host vouches for, right before the HELLO
-	                                      * it is about; the payload is the path of the process's cgroup, and
-	                                      * further claims */
-	XTS_LINK_CLOCK                 = 24, /* host: what time is it? Sent where STAMPS is in force */
-	XTS_LINK_CLOCK_ACK             = 25, /* proxy: the time at the moment when this leaves */
-	XTS_LINK_CATCH_UP              = 26, /* host: send something of each socket that has something for the host,
-	                                      * then answer; with CATCH_UP in force */
-	XTS_LINK_CAUGHT_UP             = 27, /* proxy: each socket that had something for the host when CATCH_UP came
-	                                      * has had its turn since */
-	XTS_LINK_HEADED                = 28, /* both: a head, and as payload the frame that it carries, from the type
-	                                      * of that on (PROTOCOL.md has more of it). Its own sequence number,
-	                                      * frame_ack, flags and error are 0 and mean nothing */
-	XTS_LINK_PROBE                 = 29, /* both: does a frame for this queue arrive there? The XDP program of
-	                                      * the device sends it back, with the queue on which it has arrived; no
-	                                      * process sees it */
-	XTS_CMD_BIND                   = 32, /* host: bind(2) */
-	XTS_LINK_PART                  = 31, /* both: a part of a frame that is longer than a packet; the payload is
-	                                      * what the frame has behind its Ethernet header, from `offset` on. Its
-	                                      * own sequence number and frame_ack are 0 and mean nothing */
-	XTS_LINK_ARQ                   = 30, /* both: a head of what repeats lost frames, and as payload the frame
-	                                      * that it carries, from the type of that on (PROTOCOL.md has more of
-	                                      * it). Its own sequence number, frame_ack, flags, error and id are 0
-	                                      * and mean nothing */
-	XTS_REPLY_BIND_ACK             = 33, /* proxy: answer to bind */
-	XTS_CMD_SETSOCKOPT             = 34, /* host: setsockopt(2), against the proxy's allow-list */
-	XTS_CMD_GETSOCKOPT             = 35, /* host: getsockopt(2); the payload is the value passed in, for options
-	                                      * that read it */
-	XTS_REPLY_SOCKOPT_ACK          = 36, /* proxy: answer to either; the payload is the option's value */
-	XTS_CMD_IOCTL                  = 37, /* host: ioctl(2), and what is done with ULPs
-	                                      * (xts_messages/wire/ulps.py) */
-	XTS_REPLY_IOCTL_ACK            = 38, /* proxy: answer to ioctl; the payload is its result */
-	XTS_CMD_SHARE                  = 39, /* host: share a listener, or a bound socket, between processes: the
-	                                      * first names it by a key, the others join (id 0) */
-	XTS_REPLY_SHARE_ACK            = 40, /* proxy: shared, or error says why not (ENOENT: nothing is shared under
-	                                      * that key) */
-	XTS_CMD_PARK                   = 41, /* host: this process gives the connection up; whoever knows the key may
-	                                      * claim it */
-	XTS_REPLY_PARK_ACK             = 42, /* proxy: parked: nothing more comes for it and both identifiers are
-	                                      * free; or error says why not */
-	XTS_CMD_CLAIM                  = 43, /* host: take over the connection parked under the key */
-	XTS_REPLY_CLAIM_ACK            = 44, /* proxy: the connection is this process's, or error says why not
-	                                      * (ENOENT: nothing parked under that key) */
-	XTS_CMD_SEND_PDU               = 45, /* host: a PDU for the pushed protocols, or a part of one (MORE: it goes
-	                                      * on); takes its payload and XTS_PDU_CREDITS */
-	XTS_REPLY_RECV_PDU             = 46, /* proxy: a PDU from the pushed protocols, or a part of one (MORE: it
-	                                      * goes on); or an event, which takes no credits */
-	XTS_CMD_GIVE_BACK              = 47, /* host: received bytes, in order, that the application had not read
-	                                      * when it pushed a protocol that is to read them */
-	XTS_RELAY_CARRIED              = 48, /* both: a frame of one of the channels behind a relay; the payload is
-	                                      * the frame, from its Ethernet header on */
-	XTS_CMD_TAKE                   = 49, /* host: take over the connection of this key from whatever process has
-	                                      * it */
-	XTS_REPLY_TAKE_ACK             = 50, /* proxy: the connection is this process's, or error says why not yet
-	                                      * (EBUSY, EAGAIN) or not at all (ENOENT) */
-	XTS_REPLY_YIELD                = 51, /* proxy: another process asks for the connection: PARK gives it up,
-	                                      * SHARE says that it is still needed */
-	XTS_REPLY_GATHERED             = 53, /* proxy: with CATCH_UP: several messages, each with its length (16
-	                                      * bits) in front and from its Ethernet header on */
-	XTS_CMD_RETURN                 = 52, /* host: what was received of a parked connection and is unread, in
-	                                      * order (MORE: the PDU goes on); at last the end */
-	XTS_CMD_CANCEL                 = 54, /* host: close, as CLOSE with ABORT does, the socket of a CONNECT that
-	                                      * has not been answered; CLOSED confirms */
-	XTS_REPLY_MOVE                 = 55, /* proxy: another process is about to take this queue over: the host
-	                                      * finishes its calls, and answers MOVE_ACK */
-	XTS_CMD_MOVE_ACK               = 56, /* host: the last message of this epoch from the host: no call is under
-	                                      * way; GOODBYE with ERESTART answers it */
-	XTS_CMD_SHUT_LISTENER          = 57, /* host: shutdown(2) of a listener, for reading: what waits for accept
-	                                      * is reset, and the socket is bound and listens no more, for all that
-	                                      * have it */
-	XTS_REPLY_SHUT_LISTENER_ACK    = 58, /* proxy: it listens no more, or error says why not (ENOTCONN: another
-	                                      * process has shut it down before) */
-	XTS_REPLY_LISTENING            = 59, /* proxy: with LISTENING: whether the socket of this member listens,
-	                                      * when it has joined and when another one changes it */
-	XTS_CMD_OPEN_DATAGRAM          = 64, /* host: create a datagram socket, bound and connected if the addresses
-	                                      * say so */
-	XTS_REPLY_OPEN_DATAGRAM_ACK    = 65, /* proxy: the datagram socket is there, or error says why not */
-	XTS_CMD_CONNECT_DATAGRAM       = 66, /* host: connect(2) of a datagram socket, also again; ip_version 0: to
-	                                      * nobody any more */
-	XTS_REPLY_CONNECT_DATAGRAM_ACK = 67, /* proxy: answer to connect of a datagram socket */
-	XTS_CMD_SEND_DATAGRAMS         = 68, /* host: datagrams to be sent, each with its record in front; MORE: the
-	                                      * last one goes on in the next message */
-	XTS_REPLY_RECV_DATAGRAMS       = 69, /* proxy: datagrams received, each with its record in front (MORE: the
-	                                      * last one goes on in the next message); or, without any, the pending
-	                                      * error of the socket */
-	XTS_CMD_RETURN_DATAGRAMS       = 71, /* host: datagrams received on a shared socket and unread, in order, for
-	                                      * whoever reads next, each with its record in front; MORE: the last one
-	                                      * goes on in the next message. Error: a pending one */
-	XTS_CMD_QUERY_NAME             = 80, /* host: ask the device's name servers; the payload is a standard query
-	                                      * with one question (RFC 1035) */
-	XTS_REPLY_NAME_ACK             = 81, /* proxy: the answer of a name server, whole, as the payload; or error
-	                                      * says why there is none */
+	XTS_CMD_CONNECT                = 1,   /* host: start a connection, with protocols pushed onto it before its
+	                                       * first byte (payload: xts_messages/wire/ulps.py) */
+	XTS_REPLY_CONNECT_ACK          = 2,   /* proxy: the connection is established, or error says why not */
+	XTS_CMD_LISTEN                 = 3,   /* host: start a listener; each post credit is one connection of the
+	                                       * backlog */
+	XTS_REPLY_LISTEN_ACK           = 4,   /* proxy: the listener has started, or error says why not */
+	XTS_REPLY_NEWCONN              = 5,   /* proxy: a listener has a new connection; takes one of its post
+	                                       * credits */
+	XTS_CMD_NEWCONN_ACK            = 6,   /* host: the new connection has an XTS socket; an error refuses it
+	                                       * (reset) */
+	XTS_CMD_SEND                   = 7,   /* host: data, post credits, and the ways of closing; length 0 is a
+	                                       * pure credit advertisement. On a listener, post_credits returns
+	                                       * accepted connections */
+	XTS_REPLY_RECV                 = 8,   /* proxy: received data, post credits, end of stream, failure, end of
+	                                       * close */
+	XTS_LINK_HELLO                 = 16,  /* host: opens the link; resets whatever an earlier epoch left */
+	XTS_LINK_HELLO_ACK             = 17,  /* proxy: the link is up with these values, or error refuses it */
+	XTS_LINK_FRAME_ACK             = 18,  /* both: frame_ack, when nothing else is there to carry it */
+	XTS_LINK_PING                  = 19,  /* both: answer me */
+	XTS_LINK_PONG                  = 20,  /* both: answer to a ping */
+	XTS_LINK_GOODBYE               = 21,  /* both: this epoch has ended; error says why (0: orderly) */
+	XTS_LINK_BUNDLE                = 22,  /* both: several frames in one, as if they had come one by one; the
+	                                       * payload is each frame's length (16 bits) and the frame itself, from
+	                                       * its Ethernet header on. Its own sequence number and frame_ack are 0
+	                                       * and mean nothing */
+	XTS_LINK_TOKEN                 = 23,  /* host: what the agent of the host vouches for, right before the HELLO
+	                                       * it is about; the payload is the path of the process's cgroup, and
+	                                       * further claims */
+	XTS_LINK_CLOCK                 = 24,  /* host: what time is it? Sent where STAMPS is in force */
+	XTS_LINK_CLOCK_ACK             = 25,  /* proxy: the time at the moment when this leaves */
+	XTS_LINK_CATCH_UP              = 26,  /* host: send something of each socket that has something for the host,
+	                                       * then answer; with CATCH_UP in force */
+	XTS_LINK_CAUGHT_UP             = 27,  /* proxy: each socket that had something for the host when CATCH_UP
+	                                       * came has had its turn since */
+	XTS_LINK_REPLACED              = 240, /* proxy: the process that served this epoch has died, and another one
+	                                       * goes on: the host says HELLO to it, and RESUME; with RESUME in force */
+	XTS_LINK_HEADED                = 28,  /* both: a head, and as payload the frame that it carries, from the
+	                                       * type of that on (PROTOCOL.md has more of it). Its own sequence
+	                                       * number, frame_ack, flags and error are 0 and mean nothing */
+	XTS_LINK_PROBE                 = 29,  /* both: does a frame for this queue arrive there? The XDP program of
+	                                       * the device sends it back, with the queue on which it has arrived; no
+	                                       * process sees it */
+	XTS_CMD_BIND                   = 32,  /* host: bind(2) */
+	XTS_LINK_PART                  = 31,  /* both: a part of a frame that is longer than a packet; the payload is
+	                                       * what the frame has behind its Ethernet header, from `offset` on. Its
+	                                       * own sequence number and frame_ack are 0 and mean nothing */
+	XTS_LINK_ARQ                   = 30,  /* both: a head of what repeats lost frames, and as payload the frame
+	                                       * that it carries, from the type of that on (PROTOCOL.md has more of
+	                                       * it). Its own sequence number, frame_ack, flags, error and id are 0
+	                                       * and mean nothing */
+	XTS_REPLY_BIND_ACK             = 33,  /* proxy: answer to bind */
+	XTS_CMD_SETSOCKOPT             = 34,  /* host: setsockopt(2), against the proxy's allow-list */
+	XTS_CMD_GETSOCKOPT             = 35,  /* host: getsockopt(2); the payload is the value passed in, for options
+	                                       * that read it */
+	XTS_REPLY_SOCKOPT_ACK          = 36,  /* proxy: answer to either; the payload is the option's value */
+	XTS_CMD_IOCTL                  = 37,  /* host: ioctl(2), and what is done with ULPs
+	                                       * (xts_messages/wire/ulps.py) */
+	XTS_REPLY_IOCTL_ACK            = 38,  /* proxy: answer to ioctl; the payload is its result */
+	XTS_CMD_SHARE                  = 39,  /* host: share a listener, or a bound socket, between processes: the
+	                                       * first names it by a key, the others join (id 0) */
+	XTS_REPLY_SHARE_ACK            = 40,  /* proxy: shared, or error says why not (ENOENT: nothing is shared
+	                                       * under that key) */
+	XTS_CMD_PARK                   = 41,  /* host: this process gives the connection up; whoever knows the key
+	                                       * may claim it */
+	XTS_REPLY_PARK_ACK             = 42,  /* proxy: parked: nothing more comes for it and both identifiers are
+	                                       * free; or error says why not */
+	XTS_CMD_CLAIM                  = 43,  /* host: take over the connection parked under the key */
+	XTS_REPLY_CLAIM_ACK            = 44,  /* proxy: the connection is this process's, or error says why not
+	                                       * (ENOENT: nothing parked under that key) */
+	XTS_CMD_SEND_PDU               = 45,  /* host: a PDU for the pushed protocols, or a part of one (MORE: it
+	                                       * goes on); takes its payload and XTS_PDU_CREDITS */
+	XTS_REPLY_RECV_PDU             = 46,  /* proxy: a PDU from the pushed protocols, or a part of one (MORE: it
+	                                       * goes on); or an event, which takes no credits */
+	XTS_CMD_GIVE_BACK              = 47,  /* host: received bytes, in order, that the application had not read
+	                                       * when it pushed a protocol that is to read them */
+	XTS_RELAY_CARRIED              = 48,  /* both: a frame of one of the channels behind a relay; the payload is
+	                                       * the frame, from its Ethernet header on */
+	XTS_CMD_TAKE                   = 49,  /* host: take over the connection of this key from whatever process has
+	                                       * it */
+	XTS_REPLY_TAKE_ACK             = 50,  /* proxy: the connection is this process's, or error says why not yet
+	                                       * (EBUSY, EAGAIN) or not at all (ENOENT) */
+	XTS_REPLY_YIELD                = 51,  /* proxy: another process asks for the connection: PARK gives it up,
+	                                       * SHARE says that it is still needed */
+	XTS_REPLY_GATHERED             = 53,  /* proxy: with CATCH_UP: several messages, each with its length (16
+	                                       * bits) in front and from its Ethernet header on */
+	XTS_CMD_RETURN                 = 52,  /* host: what was received of a parked connection and is unread, in
+	                                       * order (MORE: the PDU goes on); at last the end */
+	XTS_CMD_CANCEL                 = 54,  /* host: close, as CLOSE with ABORT does, the socket of a CONNECT that
+	                                       * has not been answered; CLOSED confirms */
+	XTS_REPLY_MOVE                 = 55,  /* proxy: another process is about to take this queue over: the host
+	                                       * finishes its calls, and answers MOVE_ACK */
+	XTS_CMD_MOVE_ACK               = 56,  /* host: the last message of this epoch from the host: no call is under
+	                                       * way; GOODBYE with ERESTART answers it */
+	XTS_CMD_RESUME                 = 60,  /* host: as CLAIM, after REPLACED, with what this host has counted.
+	                                       * CLAIM_ACK answers. Key 0: that was the last one, and what was not
+	                                       * asked for is reset */
+	XTS_CMD_SHUT_LISTENER          = 57,  /* host: shutdown(2) of a listener, for reading: what waits for accept
+	                                       * is reset, and the socket is bound and listens no more, for all that
+	                                       * have it */
+	XTS_REPLY_SHUT_LISTENER_ACK    = 58,  /* proxy: it listens no more, or error says why not (ENOTCONN: another
+	                                       * process has shut it down before) */
+	XTS_REPLY_LISTENING            = 59,  /* proxy: with LISTENING: whether the socket of this member listens,
+	                                       * when it has joined and when another one changes it */
+	XTS_CMD_OPEN_DATAGRAM          = 64,  /* host: create a datagram socket, bound and connected if the addresses
+	                                       * say so */
+	XTS_REPLY_OPEN_DATAGRAM_ACK    = 65,  /* proxy: the datagram socket is there, or error says why not */
+	XTS_CMD_CONNECT_DATAGRAM       = 66,  /* host: connect(2) of a datagram socket, also again; ip_version 0: to
+	                                       * nobody any more */
+	XTS_REPLY_CONNECT_DATAGRAM_ACK = 67,  /* proxy: answer to connect of a datagram socket */
+	XTS_CMD_SEND_DATAGRAMS         = 68,  /* host: datagrams to be sent, each with its record in front; MORE: the
+	                                       * last one goes on in the next message */
+	XTS_REPLY_RECV_DATAGRAMS       = 69,  /* proxy: datagrams received, each with its record in front (MORE: the
+	                                       * last one goes on in the next message); or, without any, the pending
+	                                       * error of the socket */
+	XTS_CMD_RETURN_DATAGRAMS       = 71,  /* host: datagrams received on a shared socket and unread, in order,
+	                                       * for whoever reads next, each with its record in front; MORE: the
+	                                       * last one goes on in the next message. Error: a pending one */
+	XTS_CMD_QUERY_NAME             = 80,  /* host: ask the device's name servers; the payload is a standard query
+	                                       * with one question (RFC 1035) */
+	XTS_REPLY_NAME_ACK             = 81,  /* proxy: the answer of a name server, whole, as the payload; or error
+	                                       * says why there is none */
 };
 
 #define XTS_FLAG_FIN    0x01u /* no more data from the host: half-close (shutdown SHUT_WR) */
@@ -212,6 +218,8 @@ enum xts_msg_type {
                                                        * before it accepts */
 #define XTS_FEATURE_MOVE_RELAYED UINT64_C(0x10000000) /* of a trunk: the channels behind the relay move with it to
                                                        * another process (MOVE) */
+#define XTS_FEATURE_RESUME  UINT64_C(0x8000000)       /* the host can go on when the proxy's worker has died
+                                                       * (REPLACED, RESUME) */
 #define XTS_FEATURE_PARTS   UINT64_C(0x1000000)       /* frames longer than a packet of the wire come in parts (PART) */
 #define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)        /* the host may ask for what waits behind frame credits
                                                        * (CATCH_UP), and gets it in GATHERED */
@@ -328,6 +336,7 @@ enum xts_datagram_control {
 #define XTS_CLOCK_ACK_BYTES     48u
 #define XTS_CATCH_UP_BYTES      32u
 #define XTS_CAUGHT_UP_BYTES     32u
+#define XTS_REPLACED_BYTES      40u
 #define XTS_HEADED_BYTES        46u
 #define XTS_PROBE_BYTES         38u
 #define XTS_BIND_BYTES          60u
@@ -357,6 +366,7 @@ enum xts_datagram_control {
 #define XTS_CANCEL_BYTES        28u
 #define XTS_MOVE_BYTES          36u
 #define XTS_MOVE_ACK_BYTES      32u
+#define XTS_RESUME_BYTES        68u
 #define XTS_SHUT_LISTENER_BYTES 32u
 #define XTS_SHUT_LISTENER_ACK_BYTES 56u
 #define XTS_LISTENING_BYTES     32u
@@ -676,6 +686,17 @@ _Static_assert(sizeof(struct xts_wire_caught_up) == 32, "caught_up: size");
 _Static_assert(__builtin_offsetof(struct xts_wire_caught_up, head) == 0, "caught_up.head: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_caught_up, token) == 24, "caught_up.token: offset");
 _Static_assert(XTS_CAUGHT_UP_BYTES == sizeof(struct xts_wire_caught_up), "caught_up: constant");
+
+struct xts_wire_replaced {
+	struct xts_wire_head head;
+	__be64 epoch;
+	__be64 ticket;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_replaced) == 40, "replaced: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_replaced, head) == 0, "replaced.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_replaced, epoch) == 24, "replaced.epoch: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_replaced, ticket) == 32, "replaced.ticket: offset");
+_Static_assert(XTS_REPLACED_BYTES == sizeof(struct xts_wire_replaced), "replaced: constant");
 
 struct xts_wire_headed {
 	struct xts_wire_head head;
@@ -1113,6 +1134,29 @@ _Static_assert(sizeof(struct xts_wire_move_ack) == 32, "move_ack: size");
 _Static_assert(__builtin_offsetof(struct xts_wire_move_ack, head) == 0, "move_ack.head: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_move_ack, ticket) == 24, "move_ack.ticket: offset");
 _Static_assert(XTS_MOVE_ACK_BYTES == sizeof(struct xts_wire_move_ack), "move_ack: constant");
+
+struct xts_wire_resume {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be64 key;
+	__be32 post_credits;
+	__be32 unread;
+	__be64 received_bytes;
+	__be64 sent_bytes;
+	__be32 fin_sent;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_resume) == 68, "resume: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_resume, head) == 0, "resume.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_resume, xts_socket) == 24, "resume.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_resume, token) == 28, "resume.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_resume, key) == 32, "resume.key: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_resume, post_credits) == 40, "resume.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_resume, unread) == 44, "resume.unread: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_resume, received_bytes) == 48, "resume.received_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_resume, sent_bytes) == 56, "resume.sent_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_resume, fin_sent) == 64, "resume.fin_sent: offset");
+_Static_assert(XTS_RESUME_BYTES == sizeof(struct xts_wire_resume), "resume: constant");
 
 struct xts_wire_shut_listener {
 	struct xts_wire_head head;
@@ -2010,6 +2054,34 @@ static inline void xts_caught_up_encode(void *frame, const struct xts_caught_up 
 	uint8_t *p = (uint8_t *)frame;
 
 	xts_put64(p + offsetof(struct xts_wire_caught_up, token), m->token);
+}
+
+/*
+ * XTS_LINK_REPLACED: the process that served this epoch has died, and another one goes on: the host says HELLO to it,
+ * and RESUME; with RESUME in force. id: unused.
+ */
+struct xts_replaced {
+	uint64_t epoch;  /* that has ended */
+	uint64_t ticket; /* by which the host claims its sockets there; never 0 */
+};
+
+static inline int xts_replaced_decode(struct xts_replaced *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_REPLACED_BYTES)
+		return -EBADMSG;
+	m->epoch = xts_get64(p + offsetof(struct xts_wire_replaced, epoch));
+	m->ticket = xts_get64(p + offsetof(struct xts_wire_replaced, ticket));
+	return 0;
+}
+
+static inline void xts_replaced_encode(void *frame, const struct xts_replaced *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_replaced, epoch), m->epoch);
+	xts_put64(p + offsetof(struct xts_wire_replaced, ticket), m->ticket);
 }
 
 /*
@@ -3111,6 +3183,56 @@ static inline void xts_move_ack_encode(void *frame, const struct xts_move_ack *m
 }
 
 /*
+ * XTS_CMD_RESUME: as CLAIM, after REPLACED, with what this host has counted. CLAIM_ACK answers. Key 0: that was the
+ * last one, and what was not asked for is reset. id: zero.
+ */
+struct xts_resume {
+	uint32_t xts_socket;     /* the host's identifier of this socket (id) */
+	uint32_t token;          /* repeated in the reply */
+	uint64_t key;            /* made of the ticket and the socket's old identifier, or 0 */
+	uint32_t post_credits;   /* post credits granted with this message (bytes) */
+	uint32_t unread;         /* bytes received that are still unread (bytes) */
+	uint64_t received_bytes; /* what it was sent since it had the connection on a channel (bytes) */
+	uint64_t sent_bytes;     /* what it has sent since then (bytes) */
+	uint32_t fin_sent;       /* not 0: it has sent FIN */
+};
+
+static inline int xts_resume_decode(struct xts_resume *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_RESUME_BYTES)
+		return -EBADMSG;
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_resume, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_resume, token));
+	m->key = xts_get64(p + offsetof(struct xts_wire_resume, key));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_resume, post_credits));
+	m->unread = xts_get32(p + offsetof(struct xts_wire_resume, unread));
+	m->received_bytes = xts_get64(p + offsetof(struct xts_wire_resume, received_bytes));
+	m->sent_bytes = xts_get64(p + offsetof(struct xts_wire_resume, sent_bytes));
+	m->fin_sent = xts_get32(p + offsetof(struct xts_wire_resume, fin_sent));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->unread > 1073741824u)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_resume_encode(void *frame, const struct xts_resume *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_resume, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_resume, token), m->token);
+	xts_put64(p + offsetof(struct xts_wire_resume, key), m->key);
+	xts_put32(p + offsetof(struct xts_wire_resume, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_resume, unread), m->unread);
+	xts_put64(p + offsetof(struct xts_wire_resume, received_bytes), m->received_bytes);
+	xts_put64(p + offsetof(struct xts_wire_resume, sent_bytes), m->sent_bytes);
+	xts_put32(p + offsetof(struct xts_wire_resume, fin_sent), m->fin_sent);
+}
+
+/*
  * XTS_CMD_SHUT_LISTENER: shutdown(2) of a listener, for reading: what waits for accept is reset, and the socket is
  * bound and listens no more, for all that have it. id: the proxy's identifier of the listener.
  */
@@ -3560,6 +3682,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_LINK_CLOCK_ACK: return XTS_CLOCK_ACK_BYTES;
 	case XTS_LINK_CATCH_UP: return XTS_CATCH_UP_BYTES;
 	case XTS_LINK_CAUGHT_UP: return XTS_CAUGHT_UP_BYTES;
+	case XTS_LINK_REPLACED: return XTS_REPLACED_BYTES;
 	case XTS_LINK_HEADED: return XTS_HEADED_BYTES;
 	case XTS_LINK_PROBE: return XTS_PROBE_BYTES;
 	case XTS_CMD_BIND: return XTS_BIND_BYTES;
@@ -3589,6 +3712,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_CMD_CANCEL: return XTS_CANCEL_BYTES;
 	case XTS_REPLY_MOVE: return XTS_MOVE_BYTES;
 	case XTS_CMD_MOVE_ACK: return XTS_MOVE_ACK_BYTES;
+	case XTS_CMD_RESUME: return XTS_RESUME_BYTES;
 	case XTS_CMD_SHUT_LISTENER: return XTS_SHUT_LISTENER_BYTES;
 	case XTS_REPLY_SHUT_LISTENER_ACK: return XTS_SHUT_LISTENER_ACK_BYTES;
 	case XTS_REPLY_LISTENING: return XTS_LISTENING_BYTES;
@@ -3634,6 +3758,7 @@ static inline uint64_t xts_type_feature(uint8_t type)
 	case XTS_CMD_RETURN: return XTS_FEATURE_TAKE;
 	case XTS_CMD_CANCEL: return XTS_FEATURE_CANCEL;
 	case XTS_CMD_MOVE_ACK: return XTS_FEATURE_MOVE;
+	case XTS_CMD_RESUME: return XTS_FEATURE_RESUME;
 	case XTS_CMD_SHUT_LISTENER: return XTS_FEATURE_LISTENING;
 	case XTS_CMD_OPEN_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_CONNECT_DATAGRAM: return XTS_FEATURE_DATAGRAM;
@@ -3649,12 +3774,14 @@ static inline uint32_t xts_type_secret(uint8_t type)
 {
 	switch (type) {
 	case XTS_LINK_TOKEN: return 48;
+	case XTS_LINK_REPLACED: return 32;
 	case XTS_LINK_HEADED: return 24;
 	case XTS_CMD_SHARE: return 32;
 	case XTS_CMD_PARK: return 32;
 	case XTS_CMD_CLAIM: return 32;
 	case XTS_CMD_TAKE: return 32;
 	case XTS_CMD_RETURN: return 24;
+	case XTS_CMD_RESUME: return 32;
 	default: return 0;
 	}
 }
@@ -3664,12 +3791,14 @@ static inline uint32_t xts_type_secret_bytes(uint8_t type)
 {
 	switch (type) {
 	case XTS_LINK_TOKEN: return 16;
+	case XTS_LINK_REPLACED: return 8;
 	case XTS_LINK_HEADED: return 8;
 	case XTS_CMD_SHARE: return 8;
 	case XTS_CMD_PARK: return 8;
 	case XTS_CMD_CLAIM: return 8;
 	case XTS_CMD_TAKE: return 8;
 	case XTS_CMD_RETURN: return 8;
+	case XTS_CMD_RESUME: return 8;
 	default: return 0;
 	}
 }
@@ -3760,6 +3889,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_LINK_BUNDLE: return 1;
 	case XTS_LINK_CLOCK_ACK: return 1;
 	case XTS_LINK_CAUGHT_UP: return 1;
+	case XTS_LINK_REPLACED: return 1;
 	case XTS_LINK_HEADED: return 1;
 	case XTS_LINK_PROBE: return 1;
 	case XTS_LINK_PART: return 1;
@@ -3821,6 +3951,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_CMD_RETURN: return 1;
 	case XTS_CMD_CANCEL: return 1;
 	case XTS_CMD_MOVE_ACK: return 1;
+	case XTS_CMD_RESUME: return 1;
 	case XTS_CMD_SHUT_LISTENER: return 1;
 	case XTS_CMD_OPEN_DATAGRAM: return 1;
 	case XTS_CMD_CONNECT_DATAGRAM: return 1;
@@ -3854,6 +3985,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_LINK_CLOCK_ACK: return "XTS_LINK_CLOCK_ACK";
 	case XTS_LINK_CATCH_UP: return "XTS_LINK_CATCH_UP";
 	case XTS_LINK_CAUGHT_UP: return "XTS_LINK_CAUGHT_UP";
+	case XTS_LINK_REPLACED: return "XTS_LINK_REPLACED";
 	case XTS_LINK_HEADED: return "XTS_LINK_HEADED";
 	case XTS_LINK_PROBE: return "XTS_LINK_PROBE";
 	case XTS_CMD_BIND: return "XTS_CMD_BIND";
@@ -3883,6 +4015,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_CMD_CANCEL: return "XTS_CMD_CANCEL";
 	case XTS_REPLY_MOVE: return "XTS_REPLY_MOVE";
 	case XTS_CMD_MOVE_ACK: return "XTS_CMD_MOVE_ACK";
+	case XTS_CMD_RESUME: return "XTS_CMD_RESUME";
 	case XTS_CMD_SHUT_LISTENER: return "XTS_CMD_SHUT_LISTENER";
 	case XTS_REPLY_SHUT_LISTENER_ACK: return "XTS_REPLY_SHUT_LISTENER_ACK";
 	case XTS_REPLY_LISTENING: return "XTS_REPLY_LISTENING";

@@ -97,6 +97,17 @@ class QueueEnd:
             kind.populate(out[0])
         return Queue(out[0])
 
+    def resume_dead(self, end: int, dead: int, dead_bytes: int) -> Queue:
+        """As `resume()`, for one whose process has died: where its struct is (resume_dead in queue_kinds.h)."""
+        out = ffi.new("struct xts_queue **")
+        kind = self._known_kind()
+        address = ffi.cast("void *", dead)
+        result = lib.xts_queue_resume_dead(out, end, list(self.descriptors), self.geometry, address, dead_bytes)
+        check(result, f"going on with a queue ({self.kind})")
+        if kind.populate:
+            kind.populate(out[0])
+        return Queue(out[0])
+
     def _known_kind(self) -> Any:
         kind = lib.xts_queue_kind(self.geometry.kind)
         if not kind or kind.descriptors != len(self.descriptors):

@@ -229,6 +229,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "MOVE_DATAGRAM": (0x200_0000, "the host claims datagram sockets, too, from another process of the proxy (MOVE)"),
     "MOVE_PUSHED": (0x400_0000, "onto a listener that it claims (MOVE) the host pushes again before it accepts"),
     "MOVE_RELAYED": (0x1000_0000, "of a trunk: the channels behind the relay move with it to another process (MOVE)"),
+    "RESUME": (0x800_0000, "the host can go on when the proxy's worker has died (REPLACED, RESUME)"),
     "PARTS": (0x100_0000, "frames longer than a packet of the wire come in parts (PART)"),
     "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),
 }
@@ -619,6 +620,18 @@ MESSAGES: tuple[Message, ...] = (
         (Field("token", Kind.U64, "the request's"),),
     ),
     Message(
+        "XTS_LINK_REPLACED",
+        240,
+        "proxy",
+        False,
+        "the process that served this epoch has died, and another one goes on: the host says HELLO to it, and RESUME; "
+        "with RESUME in force",
+        (
+            Field("epoch", Kind.U64, "that has ended"),
+            Field("ticket", Kind.U64, "by which the host claims its sockets there; never 0", secret=True),
+        ),
+    ),
+    Message(
         "XTS_LINK_HEADED",
         28,
         "both",
@@ -969,6 +982,26 @@ MESSAGES: tuple[Message, ...] = (
         (Field("ticket", Kind.U64, "of the MOVE"),),
         id_of="zero",
         feature="MOVE",
+    ),
+    Message(
+        "XTS_CMD_RESUME",
+        60,
+        "host",
+        True,
+        "as CLAIM, after REPLACED, with what this host has counted. CLAIM_ACK answers. Key 0: that was the last one, "
+        "and what was not asked for is reset",
+        (
+            _XTS,
+            _TOKEN,
+            Field("key", Kind.U64, "made of the ticket and the socket's old identifier, or 0", secret=True),
+            _CREDITS,
+            Field("unread", Kind.U32, "bytes received that are still unread", "bytes", CREDITS_MAX),
+            Field("received_bytes", Kind.U64, "what it was sent since it had the connection on a channel", "bytes"),
+            Field("sent_bytes", Kind.U64, "what it has sent since then", "bytes"),
+            Field("fin_sent", Kind.U32, "not 0: it has sent FIN"),
+        ),
+        id_of="zero",
+        feature="RESUME",
     ),
     Message(
         "XTS_CMD_SHUT_LISTENER",

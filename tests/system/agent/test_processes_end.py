@@ -56,7 +56,8 @@ class Row:
     @property
     def program(self) -> str:
         """The program of the lab to which the process belongs."""
-        proxys = ("xts-proxy", "xts-workers", "xts-keys", "xts-opener of the proxy", "xts-metrics of the proxy")
+        own = "xts-proxy", "xts-workers", "xts-understudy", "xts-keys"
+        proxys = (*own, "xts-opener of the proxy", "xts-metrics of the proxy")
         return "proxy" if self.process in proxys else "agent"
 
     @property

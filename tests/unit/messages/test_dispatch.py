@@ -31,6 +31,7 @@ def test_features_are_known_and_of_commands() -> None:
         "query_name": "NAMES",
         "cancel": "CANCEL",
         "move_ack": "MOVE",
+        "resume": "RESUME",
         "shut_listener": "LISTENING",
         "return_datagrams": "RETURN_DATAGRAM",
     }

@@ -66,7 +66,7 @@ def values_of(message: table.Message) -> dict[str, Any]:
 
 def test_which_messages_have_secrets() -> None:
     names = {message.stem for message in WITH_SECRETS}
-    assert {"token", "share", "park", "claim", "take"} <= names
+    assert {"token", "share", "park", "claim", "take", "resume", "replaced"} <= names
     _ffi, lib = library()
     assert all(lib.xts_has_secrets(message.code) for message in WITH_SECRETS)
     assert not lib.xts_has_secrets(next(m.code for m in table.MESSAGES if m.stem == "send"))

@@ -14,15 +14,16 @@ WORKER = Path(__file__).resolve().parents[3] / "dpu_proxy" / "native"
 KEYS = WORKER / "keys"  # a process of its own, and requests to it
 
 #: function -> the files that call it. A connection, an orphan (a connection without a host) and a parked connection
-#: drain what waits by the same function; datagrams have records in the buffer, and a path of their own.
+#: drain what waits by the same function; datagrams have records in the buffer, and a path of their own. What is
+#: received again after a crash waits in a buffer of its own until the host says how much of it TCP has (replay.h).
 CALLERS = {
     "outgoing_drain": {"to_tcp.c", "park.c"},
     "outgoing_offer": {"to_tcp.c", "outgoing.c"},
     "outgoing_append": {"to_tcp.c"},
     "ulp_stack_write": {"outgoing.c"},
     "spill_peek": {"outgoing.c", "datagram_send.c"},
-    "spill_drop": {"outgoing.c", "datagram_send.c", "spill.c"},
-    "spill_append": {"outgoing.c", "datagram_send.c", "tcp_record.c"},
+    "spill_drop": {"outgoing.c", "datagram_send.c", "spill.c", "claim.c"},
+    "spill_append": {"outgoing.c", "datagram_send.c", "tcp_record.c", "replay.c"},
     # System calls. Handshakes of TLS are done by other threads, the kernel's TLS takes the type of a record, and a
     # lookup has a socket of its own.
     "sendmsg": {"outgoing.c", "bottom.c", "tls_keys_kernel.c", "lookup.c"},

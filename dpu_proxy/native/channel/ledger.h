@@ -1,0 +1,125 @@
+/*
+ * What the process of the workers has open, written down where the next one finds it when this one has died:
+ * PROTOCOL.md, "Crash".
+ *
+ * Theory of operation. The ledger is memory without a name, shared with the understudy (understudy.py), and inherited
+ * by the process that the understudy makes when this one has died. It has a line for each TCP socket, at the number of
+ * its descriptor, which is the same in that process; a page for each channel; and room for each channel's queue, whose
+ * own struct is there instead of on the heap (xts_queue_place()).
+ *
+ * A line is written when the connection enters a state (connection_enter()), and says nothing of its bytes but where
+ * they began: how many TCP has given and taken since, the kernel knows (tcp_counts.h), and how many have come to the host
+ * and from it, the host knows (RESUME). What is between is in the queue's memory, which outlives the process:
+ *
+ *   - from the host: frames that were received and not given back, and those behind them. They are received again, by
+ *     the next process (replay.h);
+ *   - to the host: at most what was read from TCP into the frame that was being written. Where that is, the line says
+ *     from before the read (ledger_reads()) until the frame is submitted (ledger_submitted()).
+ *
+ * A connection of which the line does not say everything has none: with protocols, or a key. The next process resets it.
+ *
+ * Nobody reads a line while this process lives. Whoever reads it then believes nothing: lines are checked as records
+ * from another process are, and descriptors by asking the kernel (recover.c). A line names its socket by the kernel's
+ * cookie too, so one that was left behind by a socket before is found out.
+ */
+#ifndef XTS_LEDGER_H
+#define XTS_LEDGER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "channel/token.h"
+#include "worker/worker.h"
+
+struct channel;
+struct connection;
+
+struct ledger_line {
+	uint32_t sequence; /* odd: being changed; 0: never written */
+	uint32_t queue_id, proxy_id;
+	uint8_t state; /* enum connection_state; 0 (idle): there is nothing that could go on */
+	uint8_t ip_version;
+	uint8_t accepted : 1, rebinding : 1;
+	uint8_t spare;
+	uint32_t kernel_send, kernel_receive;
+	uint64_t cookie; /* of the socket */
+	/* the kernel's counts (tcp_counts.h) where the host's are 0 */
+	uint64_t read_from, written_from;
+	/* the last read from TCP: to where, how many bytes had gone to the host before, and how many frames */
+	uint64_t place, place_received;
+	uint32_t place_frames, spare_too;
+};
+_Static_assert(sizeof(struct ledger_line) == 72, "a line is in two cache lines");
+
+struct ledger_page {
+	uint32_t sequence;
+	uint32_t frames; /* that were submitted to its queue */
+	bool live;       /* its host has an epoch, and can go on with another process */
+	uint64_t epoch;
+	char tenant[XTS_TENANT_NAME_BYTES];
+	struct identity identity;
+	struct xts_owner owner;
+};
+
+#define LEDGER_QUEUE_BYTES 16384u
+
+/* Where it is: not itself in the shared memory, which may be changed. */
+struct ledger {
+	uint32_t lines, pages;
+	uint32_t *highest; /* descriptor that has had a line */
+	struct ledger_line *line;
+	struct ledger_page *page;
+	uint8_t *queue; /* of each page, LEDGER_QUEUE_BYTES */
+};
+
+/* Nothing is moved by the compiler over this. The process that reads begins when this one has ended. */
+static inline void ledger_in_order(void)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/* NULL: there is none, and nothing is written. */
+extern struct ledger *ledger;
+
+/* connection/ledger_line.c: a connection has entered a state; what it was charged for buffers, or its counts, are
+ * others than from the beginning; it is about to be read from TCP. */
+void ledger_write(struct connection *c, bool counts);
+void ledger_write_place(const struct connection *c, const void *to);
+static inline void ledger_entered(struct connection *c)
+{
+	if (ledger)
+		ledger_write(c, false);
+}
+static inline void ledger_count(struct connection *c)
+{
+	if (ledger)
+		ledger_write(c, true);
+}
+static inline void ledger_reads(const struct connection *c, const void *to)
+{
+	if (ledger)
+		ledger_write_place(c, to);
+}
+
+/* Its line says nothing any more. */
+static inline void ledger_forget(int fd)
+{
+	if (ledger && fd >= 0 && (uint32_t)fd < ledger->lines)
+		*(volatile uint8_t *)&ledger->line[fd].state = 0;
+}
+
+/* A frame was submitted to its queue. */
+void ledger_write_frames(const struct channel *ch);
+static inline void ledger_submitted(const struct channel *ch)
+{
+	if (ledger)
+		ledger_write_frames(ch);
+}
+
+/* Its epoch has begun, or ended. */
+void ledger_channel(const struct channel *ch);
+
+/* Room for the queue's struct; NULL: there is none. */
+void *ledger_queue(uint32_t queue_id, uint32_t bytes);
+
+#endif

@@ -1,0 +1,108 @@
+/* A connection's line in the ledger (channel/ledger.h has the theory of operation). */
+#include "channel/ledger.h"
+
+#include <sys/socket.h>
+
+#include "channel/channel.h"
+#include "connection/socket_kind.h"
+#include "connection/tcp_counts.h"
+#include "processes/share.h"
+
+/* Can a line say all that is to be known of it? Protocols of a listener its host pushes again. */
+static bool can_be_told(const struct connection *c)
+{
+	const struct socket_kind *kind = kind_of(c);
+
+	return kind && kind->in_ledger && kind->arrives_as == c->state && c->channel &&
+	       c->channel->queue_id < ledger->pages && !c->channel->relayed.number &&
+	       !(c->state == CONNECTION_ESTABLISHED && c->tcp.pushed) && !c->key_held;
+}
+
+static uint64_t cookie_of(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t length = sizeof cookie;
+
+	return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) ? 0 : cookie;
+}
+
+/* The counts of a socket that was connected just now: this kernel's are the same for all of them. */
+static int counts_of_new(const struct connection *c, struct tcp_counts *out)
+{
+	static _Thread_local struct tcp_counts first[2];
+	static _Thread_local bool known[2];
+	bool accepted = c->tcp.accepted;
+
+	if (!known[accepted]) {
+		int error = tcp_counts(c->tcp.fd, &first[accepted]);
+
+		/* SYN may be counted. One that has been claimed just now is not new. */
+		if (error || first[accepted].ended || first[accepted].fin_sent || first[accepted].read ||
+		    first[accepted].written > 1)
+			return -EAGAIN;
+		known[accepted] = true;
+	}
+	*out = first[accepted];
+	return 0;
+}
+
+/* Where the kernel's counts are when the host's are 0. */
+static int count(const struct connection *c, bool counts, struct ledger_line *line)
+{
+	struct tcp_counts now = { 0 };
+	int error;
+
+	line->read_from = line->written_from = 0;
+	if (c->state != CONNECTION_ESTABLISHED)
+		return 0;
+	error = counts ? tcp_counts(c->tcp.fd, &now) : counts_of_new(c, &now);
+	line->read_from = now.read - c->tcp.received_bytes - returned_bytes(&c->tcp.returned);
+	line->written_from = now.written + c->tcp.out.spill.bytes - c->tcp.accepted_bytes;
+	return error;
+}
+
+void ledger_write(struct connection *c, bool counts)
+{
+	struct ledger_line *line, said = { 0 };
+
+	if (c->tcp.fd < 0 || (uint32_t)c->tcp.fd >= ledger->lines)
+		return;
+	line = &ledger->line[c->tcp.fd];
+	if (!can_be_told(c) || count(c, counts, &said)) {
+		ledger_forget(c->tcp.fd);
+		return;
+	}
+	said.sequence = line->sequence | 1;
+	said.queue_id = c->channel->queue_id;
+	said.proxy_id = c->proxy_id;
+	said.ip_version = c->tcp.ip_version;
+	said.state = c->state;
+	said.accepted = c->tcp.accepted;
+	said.rebinding = c->tcp.rebinding;
+	said.kernel_send = c->tcp.kernel_send;
+	said.kernel_receive = c->tcp.kernel_receive;
+	said.cookie = cookie_of(c->tcp.fd);
+	*(volatile uint32_t *)&line->sequence |= 1;
+	ledger_in_order();
+	*line = said;
+	ledger_in_order();
+	*(volatile uint32_t *)&line->sequence = said.sequence + 1;
+	if ((uint32_t)c->tcp.fd > *ledger->highest) /* of two workers one may be late: recover.c looks at some more */
+		*ledger->highest = (uint32_t)c->tcp.fd;
+}
+
+void ledger_write_place(const struct connection *c, const void *to)
+{
+	struct ledger_line *line;
+
+	if ((uint32_t)c->tcp.fd >= ledger->lines || !c->channel)
+		return;
+	line = &ledger->line[c->tcp.fd];
+	line->place = 0;
+	ledger_in_order();
+	line->place_received = c->tcp.received_bytes;
+	line->place_frames = (uint32_t)c->channel->link.stats.sent_frames;
+	ledger_in_order();
+	line->place = (uintptr_t)to;
+	ledger_in_order();
+}

@@ -1,0 +1,22 @@
+/*
+ * How many bytes have gone through a TCP socket, as its kernel counts them: the only ones who still know when the process
+ * that has read and written them has died.
+ *
+ * Both counts may begin at another number than 0 (SYN is counted, too, on one side). So only differences mean something.
+ */
+#ifndef XTS_TCP_COUNTS_H
+#define XTS_TCP_COUNTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tcp_counts {
+	uint64_t read, written; /* by processes */
+	bool fin_sent;          /* no more can be written */
+	bool ended;             /* by reset: the counts mean nothing */
+};
+
+/* 0; -EAGAIN: they change all the time; or another -errno: this kernel does not count. */
+int tcp_counts(int fd, struct tcp_counts *out);
+
+#endif

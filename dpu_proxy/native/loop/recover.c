@@ -1,0 +1,277 @@
+/* The process that goes on when the one before has died: it goes through the ledger (ledger.h), keeps what can go on, and
+ * ends everything else. Whatever is in the ledger, the dead process may have written, and it may have been broken into. */
+#include "channel/ledger.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "connection/socket_kind.h"
+#include "connection/tcp_counts.h"
+#include "connection/tcp_move.h"
+#include "connection/tcp_record.h"
+#include "loop/worker_inside.h"
+#include "processes/move.h"
+#include "processes/move_record.h"
+
+#define RECORD_BYTES 512u /* of a TCP side with nothing that waits */
+#define LOOK_AT 4096u     /* descriptors in a call of poll() */
+#define BEYOND 1024u      /* behind the highest: workers write it without a lock */
+
+/* --- one line ----------------------------------------------------------------------------------------------------- */
+
+static bool is_socket_of(int fd, const struct ledger_line *line)
+{
+	uint64_t cookie = 0;
+	socklen_t length = sizeof cookie;
+	int listens = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) || cookie != line->cookie)
+		return false;
+	length = sizeof listens;
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length))
+		return false;
+	return !listens == (line->state == CONNECTION_ESTABLISHED);
+}
+
+/* Through the decoder, with its bounds and checks. */
+static int check(const struct tcp_side *said, struct tcp_side *out)
+{
+	struct xts_record_attached attached;
+	uint8_t record[RECORD_BYTES];
+	ssize_t bytes = xts_record_encode(&tcp_side_record, tcp_side_record.version, said, record, sizeof record,
+					  &attached);
+
+	if (bytes < 0 || (size_t)bytes > sizeof record)
+		return -EBADMSG;
+	return xts_record_decode(&tcp_side_record, record, (size_t)bytes, &attached, out);
+}
+
+/* What has gone through it, as the kernel has counted. */
+static int count(struct tcp_side *said, const struct ledger_line *line)
+{
+	struct tcp_counts now;
+	int error;
+
+	if (line->state != CONNECTION_ESTABLISHED)
+		return 0;
+	error = tcp_counts(said->fd, &now);
+	if (error || now.ended)
+		return error ? error : -ECONNRESET;
+	said->received_bytes = now.read - line->read_from;
+	said->accepted_bytes = said->out.sent_bytes = now.written - line->written_from;
+	said->fin_wanted = said->fin_done = now.fin_sent;
+	return 0;
+}
+
+/* The line as a TCP side, which its record has checked as one from another process, or -EBADMSG. A copy was made:
+ * nobody changes it meanwhile. */
+static int read_line(int fd, const struct ledger_line *line, struct tcp_side *out)
+{
+	struct tcp_side said = TCP_SIDE_NONE;
+	int error;
+
+	if (!line->sequence || line->sequence & 1)
+		return -EBADMSG;
+	if (line->state >= CONNECTION_STATES || socket_kinds[line->state]->arrives_as != line->state ||
+	    !socket_kinds[line->state]->in_ledger)
+		return -EBADMSG;
+	if (!line->proxy_id || !is_socket_of(fd, line))
+		return -EBADMSG;
+	said.fd = fd;
+	said.ip_version = line->ip_version;
+	said.accepted = line->accepted;
+	said.rebinding = line->rebinding;
+	said.kernel_send = line->kernel_send;
+	said.kernel_receive = line->kernel_receive;
+	error = count(&said, line);
+	return error ? error : check(&said, out);
+}
+
+/* --- everything that was open ------------------------------------------------------------------------------------- */
+
+static bool is_one_of(int fd, const int *fds, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (fds[i] == fd)
+			return true;
+	return false;
+}
+
+static bool is_connection(int fd)
+{
+	int protocol = 0, listens = 1;
+	socklen_t length = sizeof protocol;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) || protocol != IPPROTO_TCP)
+		return false;
+	length = sizeof listens;
+	return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) && !listens;
+}
+
+/* Of a line that was left behind by a socket before. */
+static void forget(int fd)
+{
+	if ((uint32_t)fd < ledger->lines && ledger->line[fd].state)
+		ledger_forget(fd);
+}
+
+static void sweep_one(int fd, struct xts_swept *out)
+{
+	struct tcp_side side;
+	bool said = (uint32_t)fd < ledger->lines;
+
+	if (said && !read_line(fd, &ledger->line[fd], &side)) {
+		xts_record_drop(&tcp_side_record, &side);
+		out->kept++;
+		return;
+	}
+	ledger_forget(fd);
+	if (!is_connection(fd)) {
+		close(fd);
+		return;
+	}
+	out->reset++;
+	reset_and_close(fd); /* its peer must not take this for the end of the stream */
+}
+
+int xts_ledger_sweep(uint32_t descriptors, const int *keep, uint32_t keep_count, struct xts_swept *out)
+{
+	struct pollfd *fds = calloc(LOOK_AT, sizeof *fds);
+
+	*out = (struct xts_swept){ 0 };
+	if (!fds)
+		return -ENOMEM;
+	worker_kinds_add();
+	for (uint32_t first = 0; first < descriptors; first += LOOK_AT) {
+		uint32_t count = descriptors - first < LOOK_AT ? descriptors - first : LOOK_AT;
+
+		for (uint32_t i = 0; i < count; i++)
+			fds[i] = (struct pollfd){ .fd = (int)(first + i) };
+		if (poll(fds, count, 0) < 0) {
+			free(fds);
+			return -errno;
+		}
+		for (uint32_t i = 0; i < count; i++)
+			if (fds[i].revents & POLLNVAL || is_one_of(fds[i].fd, keep, keep_count))
+				forget(fds[i].fd);
+			else
+				sweep_one(fds[i].fd, out);
+	}
+	free(fds);
+	return 0;
+}
+
+/* --- one channel -------------------------------------------------------------------------------------------------- */
+
+int xts_ledger_channel(uint32_t queue_id, struct xts_dead_channel *out)
+{
+	struct ledger_page page;
+
+	_Static_assert(sizeof page.identity <= sizeof out->known, "what is known of a host");
+	memset(out, 0, sizeof *out);
+	out->known_bytes = sizeof page.identity;
+	out->owner = (struct xts_owner){ XTS_UID_UNKNOWN, XTS_FIRST_PORT_UNKNOWN };
+	if (!ledger || queue_id >= ledger->pages)
+		return -ENOENT;
+	page = ledger->page[queue_id];
+	if (!page.sequence || page.sequence & 1 || !page.live || !page.epoch)
+		return -ENOENT;
+	out->epoch = page.epoch;
+	out->owner = page.owner;
+	memcpy(out->tenant, page.tenant, sizeof out->tenant - 1);
+	memcpy(out->known, &page.identity, sizeof page.identity);
+	return 0;
+}
+
+void *xts_ledger_line(uint32_t fd)
+{
+	return ledger && fd < ledger->lines ? &ledger->line[fd] : NULL;
+}
+
+const void *xts_ledger_queue(uint32_t queue_id)
+{
+	return ledger_queue(queue_id, LEDGER_QUEUE_BYTES);
+}
+
+uint32_t xts_ledger_queue_bytes(void)
+{
+	return LEDGER_QUEUE_BYTES;
+}
+
+struct recovering {
+	struct xts_tenant *tenant;
+	struct xts_queue *queue;
+	uint64_t ticket;
+	uint32_t queue_id, taken;
+};
+
+/* What was read into the frame that was being written: it is sent again. Whether it is all that is missing, the host
+ * says (claim.c). */
+static void find_last_read(const struct recovering *r, const struct ledger_line *line, struct tcp_side *side)
+{
+	uint64_t bytes = side->received_bytes - line->place_received;
+	const struct ulp_mark none = { 0 };
+	struct iovec iov;
+
+	if (line->state != CONNECTION_ESTABLISHED || !line->place || !bytes || bytes > XTS_FRAME_BYTES_MAX ||
+	    line->place_frames != ledger->page[r->queue_id].frames)
+		return;
+	iov.iov_len = (size_t)bytes;
+	iov.iov_base = xts_queue_dead_slot(r->queue, ledger_queue(r->queue_id, LEDGER_QUEUE_BYTES), line->place,
+					   (uint32_t)bytes);
+	if (iov.iov_base)
+		(void)returned_add(&side->returned, r->tenant, &none, &iov, 1, (uint32_t)bytes);
+}
+
+static void recover_one(struct worker_state *w, struct recovering *r, int fd, const struct ledger_line *line)
+{
+	struct move_head h = { .key = move_key(r->ticket, line->proxy_id), .state = line->state };
+	struct handed come = HANDED_NONE;
+	int error;
+
+	if (!is_socket_of(fd, line)) { /* what has this number is something else */
+		ledger_forget(fd);
+		return;
+	}
+	error = read_line(fd, line, &come.side);
+	if (!error)
+		find_last_read(r, line, &come.side);
+	if (!error && !move_arrive(w, r->tenant, &h, &come)) {
+		r->taken++;
+		return;
+	}
+	returned_free(&come.side.returned, r->tenant);
+	handed_drop(&come);
+	ledger_forget(fd);
+	reset_and_close(fd);
+}
+
+static bool run_recover(struct worker_state *w, void *argument)
+{
+	struct recovering *r = argument;
+	uint32_t highest = *ledger->highest < ledger->lines - BEYOND ? *ledger->highest + BEYOND : ledger->lines - 1;
+
+	for (uint32_t fd = 0; fd <= highest; fd++) {
+		struct ledger_line line = ledger->line[fd];
+
+		if (line.state && line.queue_id == r->queue_id)
+			recover_one(w, r, (int)fd, &line);
+	}
+	return false;
+}
+
+int xts_worker_recover(struct xts_worker *worker, struct xts_queue *queue, struct xts_tenant *tenant, uint32_t queue_id,
+		       uint64_t ticket)
+{
+	struct recovering r = { .tenant = tenant, .queue = queue, .queue_id = queue_id, .ticket = ticket };
+
+	if (!ledger || queue_id >= ledger->pages)
+		return -ENOENT;
+	worker_request(worker, run_recover, &r);
+	return (int)r.taken;
+}

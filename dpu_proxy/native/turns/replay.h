@@ -1,0 +1,24 @@
+/*
+ * What a host had sent to a process that has died, and that process had not given to TCP (PROTOCOL.md, "Crash").
+ *
+ * Theory of operation. The queue's memory has the frames that had come and were not given back, and all behind them:
+ * the next process receives them again (resume_dead of queue_kinds.h), before the host says HELLO. The link says
+ * whether one follows the other (xts_link_receive()). The bytes of each connection are kept, in their order, where such
+ * bytes wait that TCP does not take: nobody gives them to TCP before the host claims the connection. Then it says how
+ * many bytes it has sent, and the kernel says how many of them TCP has. The last ones of those that were kept are the
+ * ones between, if no frame is missing among them: so when one is, all that was kept before is dropped.
+ */
+#ifndef XTS_REPLAY_H
+#define XTS_REPLAY_H
+
+#include <stdbool.h>
+
+#include "queues/queue.h"
+#include "wire/wire.h"
+
+struct channel;
+
+/* A frame of the epoch before. follows: it is the one behind the last. */
+void replay_take(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame, bool follows);
+
+#endif

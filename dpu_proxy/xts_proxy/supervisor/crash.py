@@ -1,0 +1,91 @@
+"""The workers' process has died: another one goes on (PROTOCOL.md, "Crash"), unless that happens too often.
+
+The next process has the same address layout, so a host that can crash workers could find out addresses, step by step.
+After so many crashes in so short a time the proxy ends, with everything that is open. Who started it starts it again,
+as another program with other addresses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from xts_proxy.config.config import Config
+from xts_proxy.queues.channels import Channels
+from xts_proxy.supervisor import sandbox
+from xts_proxy.supervisor.log import LOG, WorkerLog, log_notes
+from xts_proxy.workers.ulp import Protocols
+from xts_proxy.workers.worker_process import WorkerProcess
+
+WITHIN_S = 600.0
+#: A process that is killed ends in this time.
+_ENDS_S = 1.0
+
+
+class CrashRule:
+    """Counts crashes. The clock is the caller's."""
+
+    def __init__(self, most: int) -> None:
+        """The `most`-th crash within WITHIN_S is one too many. 0: each is."""
+        self._most = most
+        self._times: deque[float] = deque(maxlen=max(most, 1))
+        self.count = 0
+
+    def may_go_on(self, now: float) -> bool:
+        """A process has died. May another one go on for it?"""
+        self.count += 1
+        self._times.append(now)
+        recent = sum(now - then < WITHIN_S for then in self._times)
+        return recent < self._most
+
+
+class Crashes:
+    """Those of one proxy. `recovered`: sockets that the next processes were given."""
+
+    def __init__(self, crashes_max: int, logs: list[WorkerLog]) -> None:
+        self._most = crashes_max
+        self._rule = CrashRule(crashes_max)
+        self._logs = logs
+        self.recovered = 0
+
+    @property
+    def count(self) -> int:
+        return self._rule.count
+
+    def go_on(self, config: Config, process: WorkerProcess, channels: Channels, protocols: Protocols) -> str:
+        """The workers' process has ended. Returns "" when another one has everything, or why the proxy has to end."""
+        if not process.understudy or not channels.survives():
+            return "the proxy ends"
+        while self._rule.may_go_on(time.monotonic()):
+            child, began = process.child, time.monotonic()
+            name, how = child.name, child.ended()
+            try:
+                recovered = self._recover(config, process, channels, protocols)
+            except OSError as error:
+                why = error.strerror or str(error)
+                if not process.child.ends_within(_ENDS_S):
+                    return f"no other process can go on: {why}; the proxy ends"
+                LOG.error("%s: it should have gone on: %s (%s)", name, process.child.ended(), why)
+                continue
+            took_ms = (time.monotonic() - began) * 1000
+            LOG.error("%s: %s; another process goes on, with %d sockets, after %.0f ms", name, how, recovered, took_ms)
+            self.recovered += recovered
+            return ""
+        return (
+            f"that is {self._most} in {WITHIN_S / 60:.0f} minutes (proxy.crashes_max), and the proxy ends with all "
+            "connections, to be started again with other addresses in memory"
+        )
+
+    def _recover(self, config: Config, process: WorkerProcess, channels: Channels, protocols: Protocols) -> int:
+        for relay in self._logs:
+            relay.pause()
+        with sandbox.reading():
+            material = protocols.gather(config)
+        done, notes = process.succeed(config, material)
+        for line in done:
+            LOG.info("sandbox of workers: %s", line)
+        log_notes(notes)
+        recovered = channels.recover()
+        for relay in self._logs:
+            relay.go_on()
+        return recovered

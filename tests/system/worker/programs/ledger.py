@@ -1,0 +1,228 @@
+"""A worker that goes on by a ledger, whoever has written that. In a process of its own: there is one ledger for all of
+its workers.
+
+    ledger.py CASE
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+import struct
+import sys
+from dataclasses import dataclass, replace
+
+from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_ffi, worker_lib
+from beds.worker import FEATURES
+from xts_messages.wire import wire_table as table
+
+RESUME = table.FEATURES["RESUME"][0]
+#: struct ledger_line
+LINE = struct.Struct("=IIIBBBxIIQQQQQIxxxx")
+SO_COOKIE = 57
+#: The first channel of a worker.
+QUEUE = 0
+#: What RESUME says besides.
+NOTHING = dict.fromkeys(("unread", "received_bytes", "sent_bytes", "fin_sent"), 0)
+TICKET = 0x8123456700000000
+ESTABLISHED, LISTENER = 2, 3
+#: Memory of this process that is no queue's.
+_MEMORY = worker_ffi.new("char[4096]")
+OURS = int(worker_ffi.cast("uintptr_t", _MEMORY))
+#: struct tcp_info: tcpi_bytes_acked, tcpi_bytes_received
+COUNTS = struct.Struct("=120xQQ")
+
+
+@dataclass(frozen=True)
+class Line:
+    """`read_from` and `written_from`: the kernel's counts where the host's are 0."""
+
+    cookie: int
+    read_from: int = 0
+    written_from: int = 0
+    sequence: int = 2
+    queue_id: int = QUEUE
+    proxy_id: int = 17
+    state: int = ESTABLISHED
+    ip_version: int = 4
+    flags: int = 0
+    kernel_send: int = 0
+    kernel_receive: int = 0
+    place: int = 0
+    place_received: int = 0
+    place_frames: int = 0
+
+    def packed(self) -> bytes:
+        numbers = self.sequence, self.queue_id, self.proxy_id, self.state, self.ip_version, self.flags
+        sizes = self.kernel_send, self.kernel_receive, self.cookie, self.read_from, self.written_from
+        return LINE.pack(*numbers, *sizes, self.place, self.place_received, self.place_frames)
+
+
+def cookie_of(sock: socket.socket) -> int:
+    return int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), sys.byteorder)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """A connection: what the dead process had, and its peer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        peer, _ = server.accept()
+    ours.setblocking(False)
+    peer.settimeout(5)
+    return ours, peer
+
+
+def line_of(sock: socket.socket, **fields: int) -> Line:
+    """Of a connection that has just been made."""
+    acked, received = COUNTS.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, COUNTS.size))
+    return Line(cookie_of(sock), received, acked, **fields)
+
+
+def carry(ours: socket.socket, peer: socket.socket, received: int, sent: int) -> None:
+    """What TCP gave to the dead process, and took from it."""
+    peer.sendall(bytes(received))
+    while received:
+        received -= len(ours.recv(received))
+    ours.sendall(bytes(sent))
+    while sent:
+        sent -= len(peer.recv(sent))
+
+
+def write(descriptor: int, line: bytes) -> None:
+    worker_ffi.memmove(worker_lib.xts_ledger_line(descriptor), line, len(line))
+
+
+def recover(worker: Worker) -> int:
+    queue = worker_ffi.cast("struct xts_queue *", worker_lib.xts_ledger_queue(QUEUE))
+    return int(worker_lib.xts_worker_recover(worker.native, queue, worker.tenant, QUEUE, TICKET))
+
+
+def recovered(worker: Worker, sock: socket.socket, line: Line) -> int:
+    """How many sockets the worker keeps of a ledger with this line. The descriptor is the worker's."""
+    for descriptor in range(128):
+        write(descriptor, bytes(LINE.size))  # those that this worker has claimed are not dead
+    write(sock.detach(), line.packed())
+    return recover(worker)
+
+
+def is_reset(peer: socket.socket) -> bool:
+    try:
+        return peer.recv(1) != b""
+    except ConnectionResetError:
+        return True
+
+
+def resume(host: ScriptedHost, number: int, **fields: int) -> int:
+    """The error in the answer."""
+    numbers = NOTHING | fields
+    key = TICKET | numbers.pop("id", 17)
+    host.send("XTS_CMD_RESUME", xts_socket=number, token=1, key=key, post_credits=WINDOW, **numbers)
+    return int(host.expect("XTS_REPLY_CLAIM_ACK").error)
+
+
+def right(worker: Worker) -> None:
+    """What the host has counted as the kernel has, goes on; what it has not, is reset."""
+    with worker.attach(features=FEATURES | RESUME) as made:
+        host = made.open()
+        ours, peer = pair()
+        line = line_of(ours)
+        carry(ours, peer, 100, 200)
+        assert recovered(worker, ours, line) == 1
+        assert resume(host, 77, received_bytes=100, sent_bytes=200) == 0
+        kept = peer
+        kept.sendall(b"x")
+        assert host.expect("XTS_REPLY_RECV").payload == b"x"
+        wrongs = ({"received_bytes": 99}, {"received_bytes": 101}, {"sent_bytes": 201}, {"sent_bytes": 199})
+        for id, wrong in enumerate(wrongs, 18):
+            ours, peer = pair()
+            line = line_of(ours, proxy_id=id)
+            carry(ours, peer, 100, 200)
+            assert recovered(worker, ours, line) == 1
+            counts = {"received_bytes": 100, "sent_bytes": 200} | wrong
+            assert resume(host, 78, id=id, **counts) == errno.ECONNRESET
+
+
+def ends(worker: Worker) -> None:
+    """FIN is sent once: by this process, if the host has sent it and the kernel has not; and no connection goes on that
+    has sent one of which the host knows nothing."""
+    with worker.attach(features=FEATURES | RESUME) as made:
+        host = made.open()
+        ours, peer = pair()
+        assert recovered(worker, ours, line_of(ours)) == 1
+        assert resume(host, 77, fin_sent=1) == 0
+        peers = [peer]  # they do not end
+        assert peer.recv(1) == b""
+        for id, fin_sent, error in ((18, 1, 0), (19, 0, errno.ECONNRESET)):
+            ours, peer = pair()
+            peers.append(peer)
+            line = line_of(ours, proxy_id=id)
+            ours.shutdown(socket.SHUT_WR)
+            assert peer.recv(1) == b""
+            assert recovered(worker, ours, line) == 1
+            assert resume(host, 60 + id, id=id, fin_sent=fin_sent) == error
+
+
+def lies(worker: Worker) -> None:
+    """Nothing of these goes on, and a connection is reset, not ended."""
+    wrong: list[dict[str, int]] = [
+        {"sequence": 3},
+        {"sequence": 0},
+        {"proxy_id": 0},
+        {"ip_version": 6},
+        {"ip_version": 9},
+        {"kernel_send": 1 << 31},
+        {"kernel_receive": 0xFFFFFFFF},
+    ]
+    for fields in wrong:
+        ours, peer = pair()
+        assert recovered(worker, ours, replace(line_of(ours), **fields)) == 0, fields
+        assert is_reset(peer), fields
+
+
+def others(worker: Worker) -> None:
+    """A line that a socket before has left: whatever has its number now is not touched."""
+    line = line_of(pair()[0])
+    for other in (socket.socketpair()[0], socket.create_server(("127.0.0.1", 0)), pair()[0]):
+        descriptor = other.fileno()
+        for wrong in (line, *(replace(line, state=state) for state in (LISTENER, 7, 255))):
+            write(descriptor, wrong.packed())
+            assert recover(worker) == 0
+            os.fstat(descriptor)
+    listener = socket.create_server(("127.0.0.1", 0))
+    write(listener.fileno(), Line(cookie_of(listener)).packed())
+    assert recover(worker) == 0
+    os.fstat(listener.fileno())
+
+
+def places(worker: Worker) -> None:
+    """Of what was read last, no memory is believed to have it but the queue's own."""
+    with worker.attach(features=FEATURES | RESUME) as made:
+        host = made.open()
+        for id, place in enumerate((1, 1 << 63, (1 << 64) - 50, OURS)):
+            ours, peer = pair()
+            line = line_of(ours, proxy_id=20 + id, place=place, place_frames=0)
+            carry(ours, peer, 100, 0)
+            assert recovered(worker, ours, line) == 1
+            assert resume(host, 70 + id, id=20 + id) == errno.ECONNRESET
+
+
+def noise(worker: Worker) -> None:
+    drawn = random.Random(33)
+    with worker.attach(features=FEATURES | RESUME):
+        for _ in range(300):
+            ours, peer = pair()
+            line = bytearray(line_of(ours, place=drawn.getrandbits(48)).packed())
+            for _ in range(drawn.randrange(1, 4)):
+                line[drawn.randrange(len(line))] = drawn.randrange(256)
+            write(ours.detach(), bytes(line))
+            assert recover(worker) in (0, 1)
+            peer.close()
+
+
+if __name__ == "__main__":
+    assert LINE.size == 72
+    assert worker_lib.xts_ledger_make(8192, 16) == 0
+    with Worker() as one:
+        globals()[sys.argv[1]](one)
