@@ -233,7 +233,7 @@ TABLE = (
     Disturbance("restart of the proxy", "proxy", Allows.ENDS, _restart),
     Disturbance("kill of the proxy", "proxy", Allows.ENDS, _kill_proxy),
     Disturbance("kill of its workers", "proxy", Allows.ENDS, _kill_one("xts-workers")),
-    Disturbance("kill of its key process", "proxy", Allows.ENDS, _kill_one("xts-keys")),
+    Disturbance("kill of its key process", "proxy", Allows.NOTHING, _kill_one("xts-keys")),
     Disturbance("reload", "proxy", Allows.NOTHING, _reload),
     Disturbance("a supervisor that does not run", "proxy", Allows.NOTHING, _stopped("supervisor")),
     Disturbance("workers that do not run", "proxy", Allows.NOTHING, _stopped("xts-workers")),

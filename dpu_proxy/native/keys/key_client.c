@@ -3,9 +3,11 @@
  * free connection is no longer than waiting there. One connection is urgent. The others, whose threads are in the
  * background (SCHED_IDLE), are for callers that are in the background themselves.
  *
- * Slowness is no failure: whoever needs a signature waits for it, until the process is gone. The worker ends
- * connections whose handshake takes too long, and does not need the thread for it. A connection to the process is
- * closed only when its other end is, because nobody could make another one: it was inherited.
+ * Slowness is no failure: whoever needs a signature waits for it. The worker ends connections whose handshake takes too
+ * long, and does not need the thread for it. When the process dies, the supervisor starts another one, with the same
+ * keys, and connections to that take the place of these, under the same numbers of descriptors: the understudy, which
+ * shares them, knows no others (understudy.py). Until then requests wait, too. One that has ended two processes is not
+ * made a third time.
  *
  * A background thread of a busy core may get no time at all. So a request that it has not answered after ASK_AGAIN_MS
  * is made once more, over the urgent connection. The first one is still with the background thread, and will be
@@ -15,6 +17,7 @@
 #include "key_client.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -30,20 +33,22 @@
 
 #define ASK_AGAIN_MS 200u /* a signature takes a millisecond, with RSA of 4096 bits on a slow core 20 ms */
 #define LATE_MS 1000u
+#define ENDS_MOST 2u /* processes */
 #define NS_PER_MS 1000000u
 #define FOREVER UINT64_MAX
 
-/* The connections, and which of them are not in use. */
+/* The connections: which of them are not in use, and which have no other end any more. */
 struct set {
 	pthread_cond_t given_back;
-	int *free;                  /* the last one is taken first */
-	uint32_t free_count, count; /* count: those whose other end is there */
+	int *all, *free, *gone; /* of free the last one is taken first */
+	uint32_t count, free_count, gone_count;
 };
 
 static struct {
 	pthread_mutex_t mutex;
 	struct set urgent, background;
-	int forgets; /* the descriptor over which numbers of forgotten keys go */
+	uint32_t renewed; /* how often there were other connections */
+	int forgets;      /* the descriptor over which numbers of forgotten keys go */
 	uint32_t forgotten[KEYS_MAX], forgotten_count;
 } keys = { .mutex = PTHREAD_MUTEX_INITIALIZER, .forgets = -1 };
 static _Thread_local struct set *own_set = &keys.urgent;
@@ -76,20 +81,31 @@ static uint64_t now_ns(void)
 
 /* --- connections -------------------------------------------------------------------------------------------------- */
 
-static int fill(struct set *s, const int *connections, uint32_t count)
+static int wait_in_slices(int fd)
 {
 	struct timeval slice = { .tv_usec = ASK_AGAIN_MS * 1000 };
+
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof slice) < 0)
+		return -errno;
+	return 0;
+}
+
+static int fill(struct set *s, const int *connections, uint32_t count)
+{
 	pthread_condattr_t attributes;
 	int error;
 
-	s->free = calloc(count, sizeof *s->free);
-	if (!s->free)
+	s->all = calloc(3 * (size_t)count, sizeof *s->all);
+	if (!s->all)
 		return -ENOMEM;
+	s->free = s->all + count;
+	s->gone = s->free + count;
 	for (uint32_t i = 0; i < count; i++) {
-		if (setsockopt(connections[i], SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice) < 0 ||
-		    setsockopt(connections[i], SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof slice) < 0)
-			return -errno;
-		s->free[i] = connections[i];
+		error = wait_in_slices(connections[i]);
+		if (error)
+			return error;
+		s->all[i] = s->free[i] = connections[i];
 	}
 	s->free_count = s->count = count;
 	pthread_condattr_init(&attributes);
@@ -121,33 +137,62 @@ int xts_keys_go_on(void)
 	return 0;
 }
 
-/* Waits for a free connection; -ETIMEDOUT: none is free after ASK_AGAIN_MS; -EPIPE: none has another end any more. */
-static int take(struct set *s)
+/* With the lock held: other connections are there. Those in use come back by give_back(). */
+static int renew(struct set *s, const int *connections)
+{
+	for (uint32_t i = 0; i < s->count; i++)
+		if (dup3(connections[i], s->all[i], O_CLOEXEC) < 0)
+			return -errno;
+	while (s->gone_count)
+		s->free[s->free_count++] = s->gone[--s->gone_count];
+	pthread_cond_broadcast(&s->given_back);
+	return 0;
+}
+
+int xts_keys_renew(const int *connections, uint32_t count)
+{
+	int error = count == 1 + keys.background.count ? 0 : -EINVAL;
+
+	for (uint32_t i = 0; i < count && !error; i++)
+		error = wait_in_slices(connections[i]);
+	pthread_mutex_lock(&keys.mutex);
+	keys.renewed++;
+	if (!error)
+		error = renew(&keys.urgent, connections);
+	if (!error)
+		error = renew(&keys.background, connections + 1);
+	keys.forgets = keys.urgent.all[0];
+	pthread_mutex_unlock(&keys.mutex);
+	for (uint32_t i = 0; i < count; i++)
+		close(connections[i]);
+	return error;
+}
+
+/* Waits for a free connection; -ETIMEDOUT: none is free after ASK_AGAIN_MS. */
+static int take(struct set *s, uint32_t *renewed)
 {
 	struct timespec until;
-	int fd = -EPIPE, error = 0;
+	int fd, error = 0;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_nsec += ASK_AGAIN_MS * NS_PER_MS;
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&keys.mutex);
-	while (s->count && !s->free_count && !error)
+	while (!s->free_count && !error)
 		error = pthread_cond_timedwait(&s->given_back, &keys.mutex, &until);
-	if (s->count)
-		fd = s->free_count ? s->free[--s->free_count] : -ETIMEDOUT;
+	fd = s->free_count ? s->free[--s->free_count] : -ETIMEDOUT;
+	*renewed = keys.renewed;
 	pthread_mutex_unlock(&keys.mutex);
 	return fd;
 }
 
 /* result: of the exchange. A connection on which an answer is late is taken after all others. */
-static void give_back(struct set *s, int fd, ssize_t result)
+static void give_back(struct set *s, int fd, uint32_t renewed, ssize_t result)
 {
-	bool gone = result == -EPIPE;
-
 	pthread_mutex_lock(&keys.mutex);
-	if (gone) {
-		s->count--;
+	if (result == -EPIPE && renewed == keys.renewed) {
+		s->gone[s->gone_count++] = fd;
 		if (fd == keys.forgets)
 			keys.forgets = -1;
 	} else if (result == -ETIMEDOUT) {
@@ -156,13 +201,8 @@ static void give_back(struct set *s, int fd, ssize_t result)
 	} else {
 		s->free[s->free_count++] = fd;
 	}
-	if (s->count)
-		pthread_cond_signal(&s->given_back);
-	else
-		pthread_cond_broadcast(&s->given_back);
+	pthread_cond_signal(&s->given_back);
 	pthread_mutex_unlock(&keys.mutex);
-	if (gone)
-		close(fd);
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
@@ -174,7 +214,8 @@ struct question {
 	void *out;
 	size_t room;
 	uint64_t asked_ns;
-	bool late; /* and counted */
+	uint32_t ended; /* processes that have ended after it was sent to them */
+	bool late;      /* and counted */
 };
 
 /* A system call has ended with this errno, or 0 for the end of the connection. 0: it may be repeated. Lack of memory,
@@ -238,20 +279,33 @@ static ssize_t receive_answer(struct question *q, int fd, uint64_t until_ns)
 /* Asks over a connection of this set, with a number of its own. -ETIMEDOUT: there is no answer at until_ns. */
 static ssize_t ask_over(struct set *s, struct question *q, uint64_t until_ns)
 {
+	uint32_t renewed;
 	ssize_t r;
 	int fd;
 
 	do
-		fd = take(s);
+		fd = take(s, &renewed);
 	while (fd == -ETIMEDOUT && (fd = go_on(q, EAGAIN, until_ns)) == 0);
 	if (fd < 0)
 		return fd;
 	q->head.sequence = atomic_fetch_add(&last_sequence, 1) + 1;
 	r = send_request(q, fd, until_ns);
-	if (!r)
+	if (!r) {
 		r = receive_answer(q, fd, until_ns);
-	give_back(s, fd, r == -ECANCELED ? -ETIMEDOUT : r);
+		q->ended += r == -EPIPE;
+	}
+	give_back(s, fd, renewed, r == -ECANCELED ? -ETIMEDOUT : r);
 	return r;
+}
+
+/* Of this process, or of the next one when that has ended. */
+static ssize_t ask(struct question *q)
+{
+	ssize_t r = -ETIMEDOUT;
+
+	if (own_set != &keys.urgent)
+		r = ask_over(own_set, q, now_ns() + (uint64_t)ASK_AGAIN_MS * NS_PER_MS);
+	return r == -ETIMEDOUT ? ask_over(&keys.urgent, q, FOREVER) : r;
 }
 
 ssize_t key_ask(const struct key_request *request, const void *data, size_t bytes, void *out, size_t room)
@@ -259,15 +313,14 @@ ssize_t key_ask(const struct key_request *request, const void *data, size_t byte
 	struct question q = {
 		.head = *request, .data = data, .bytes = bytes, .out = out, .room = room, .asked_ns = now_ns()
 	};
-	ssize_t r = -ETIMEDOUT;
+	ssize_t r;
 
 	if (bytes > KEY_DATA_MAX)
 		return -EMSGSIZE;
-	key_send_forgotten();
-	if (own_set != &keys.urgent)
-		r = ask_over(own_set, &q, q.asked_ns + (uint64_t)ASK_AGAIN_MS * NS_PER_MS);
-	if (r == -ETIMEDOUT)
-		r = ask_over(&keys.urgent, &q, FOREVER);
+	do {
+		key_send_forgotten();
+		r = ask(&q);
+	} while (r == -EPIPE && q.ended < ENDS_MOST);
 	if (q.late)
 		atomic_fetch_sub(&late_now, 1);
 	if (r == -EPIPE)

@@ -11,8 +11,8 @@
 #include "key_messages.h"
 
 /* Sends a request and waits for its answer, as long as that takes. Returns its length, at most room, or -errno (EPIPE:
- * the process is gone; ECANCELED: key_end_waits()). Any thread may call it that may wait; the sequence number is filled
- * in here. */
+ * two processes have ended with it; ECANCELED: key_end_waits()). Any thread may call it that may wait; the sequence
+ * number is filled in here. */
 ssize_t key_ask(const struct key_request *request, const void *data, size_t bytes, void *out, size_t room);
 
 /* The key process no longer needs this key. Never waits: key_send_forgotten(), or the next request, sends it. */
@@ -28,7 +28,7 @@ void key_end_waits(bool end);
 struct key_counts {
 	uint64_t late;       /* requests not answered within a second */
 	uint64_t late_now;   /* those of them that still wait */
-	uint64_t unanswered; /* requests never answered: the process is gone */
+	uint64_t unanswered; /* requests never answered: two processes have ended with them */
 };
 struct key_counts key_counts(void);
 

@@ -1,7 +1,7 @@
 /*
  * Messages to the process that holds the private keys of TLS. Workers ask for signatures and decryption over their own
  * connections; the supervisor loads and forgets keys over another one. A request is one datagram, and so is its answer.
- * The sockets are SOCK_SEQPACKET pairs made at the start, and nobody else has an end of them.
+ * The sockets are SOCK_SEQPACKET pairs made when the process is, and nobody else has an end of them.
  */
 #ifndef XTS_KEY_MESSAGES_H
 #define XTS_KEY_MESSAGES_H
@@ -39,6 +39,7 @@ struct key_answer {
 /* An order of the supervisor: to load a key, with the descriptor of its PEM file, or to forget the key of a number. */
 struct key_order {
 	uint32_t forget; /* 0: load */
+	uint32_t number; /* of a key to load, which a process before has had under it; 0: the next one that is free */
 };
 
 #define KEY_REASON_BYTES 160u

@@ -52,20 +52,22 @@ static EVP_PKEY *find(uint32_t number)
 	return found;
 }
 
-/* Takes over the key. Returns its number, or 0 when there is no room. */
-static uint32_t keep(EVP_PKEY *key)
+/* Takes over the key, under this number, or a new one if that is 0. Returns its number, or 0 when there is no room. */
+static uint32_t keep(EVP_PKEY *key, uint32_t number)
 {
-	uint32_t number = 0;
+	uint32_t kept = 0;
 
 	pthread_rwlock_wrlock(&lock);
-	for (uint32_t i = 0; i < KEYS_MAX && !number; i++) {
+	for (uint32_t i = 0; i < KEYS_MAX && !kept; i++) {
 		if (held[i].number)
 			continue;
-		number = held[i].number = ++last_number ? last_number : ++last_number;
+		if (!number)
+			number = ++last_number ? last_number : ++last_number;
+		kept = held[i].number = number;
 		held[i].key = key;
 	}
 	pthread_rwlock_unlock(&lock);
-	return number;
+	return kept;
 }
 
 static void forget(uint32_t number)
@@ -262,7 +264,7 @@ static EVP_PKEY *parse(const uint8_t *text, size_t bytes, struct key_loaded *out
 	return key;
 }
 
-static void load(int fd, struct key_loaded *out)
+static void load(int fd, uint32_t number, struct key_loaded *out)
 {
 	uint8_t *text = OPENSSL_secure_malloc(PEM_BYTES_MAX), *public_key = out->public_key;
 	ssize_t bytes = text ? read_text(fd, text) : -ENOMEM;
@@ -281,7 +283,7 @@ static void load(int fd, struct key_loaded *out)
 		explain(out, EINVAL, "its public key cannot be derived");
 	} else {
 		out->public_bytes = (uint32_t)length;
-		out->number = keep(key);
+		out->number = keep(key, number);
 		if (!out->number)
 			explain(out, ENOSPC, "too many keys");
 	}
@@ -316,7 +318,7 @@ static bool obey(int control)
 	if (order.forget)
 		forget(order.forget);
 	else if (fd >= 0)
-		load(fd, &out);
+		load(fd, order.number, &out);
 	else
 		explain(&out, EBADMSG, "no file came with the order");
 	if (fd >= 0)
@@ -325,10 +327,12 @@ static bool obey(int control)
 	return send(control, &out, sizeof out, MSG_NOSIGNAL) == (ssize_t)sizeof out;
 }
 
-void xts_keys_serve(int control, const int *connections, uint32_t count)
+void xts_keys_serve(int control, const int *connections, uint32_t count, uint32_t numbers_to)
 {
 	struct served *served = calloc(count, sizeof *served);
 	pthread_t thread;
+
+	last_number = numbers_to;
 
 	/* if this fails, keys are in ordinary memory, which is wiped */
 	(void)CRYPTO_secure_malloc_init(SECURE_HEAP_BYTES, SECURE_HEAP_UNIT);

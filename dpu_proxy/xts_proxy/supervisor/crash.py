@@ -1,4 +1,5 @@
-"""The workers' process has died: another one goes on (PROTOCOL.md, "Crash"), unless that happens too often.
+"""The workers' process has died, or the one with the private keys: another one goes on, unless that happens too often
+(PROTOCOL.md, "Crash"; dpu_proxy/SECURITY.md).
 
 The next process has the same address layout, so a host that can crash workers could find out addresses, step by step.
 After so many crashes in so short a time the proxy ends, with everything that is open. Who started it starts it again,
@@ -9,11 +10,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 
 from xts_proxy.config.config import Config
 from xts_proxy.queues.channels import Channels
 from xts_proxy.supervisor import sandbox
 from xts_proxy.supervisor.log import LOG, WorkerLog, log_notes
+from xts_proxy.tls.keys import KeyProcess
+from xts_proxy.tls.tls_files import open_key
 from xts_proxy.workers.ulp import Protocols
 from xts_proxy.workers.worker_process import WorkerProcess
 
@@ -39,8 +43,44 @@ class CrashRule:
         return recent < self._most
 
 
+def too_often(most: int) -> str:
+    """Why the proxy ends."""
+    return (
+        f"that is {most} in {WITHIN_S / 60:.0f} minutes (proxy.crashes_max), and the proxy ends with all connections, "
+        "to be started again with other addresses in memory"
+    )
+
+
+class KeyCrashes:
+    """Those of the key process."""
+
+    def __init__(self, crashes_max: int) -> None:
+        self._most = crashes_max
+        self._rule = CrashRule(crashes_max)
+
+    def go_on(self, keys: KeyProcess, process: WorkerProcess) -> str:
+        """It has ended. Returns "" when another one has its keys, or why the proxy has to end. Handshakes wait
+        meanwhile."""
+        if not self._most:
+            return "the proxy ends"
+        if not self._rule.may_go_on(time.monotonic()):
+            return too_often(self._most)
+        how = keys.child.ended()
+        try:
+            with sandbox.reading():
+                problems = keys.start_again(open_key)
+            process.renew_keys(keys.connections)
+        except OSError as error:
+            return f"no other process has the keys: {error.strerror or error}; the proxy ends"
+        keys.handed_over()
+        LOG.error("%s: %s; another process has its keys", keys.child.name, how)
+        for problem in problems:
+            LOG.error("%s", problem)
+        return ""
+
+
 class Crashes:
-    """Those of one proxy. `recovered`: sockets that the next processes were given."""
+    """Those of the workers of one proxy. `recovered`: sockets that the next processes were given."""
 
     def __init__(self, crashes_max: int, logs: list[WorkerLog]) -> None:
         self._most = crashes_max
@@ -52,7 +92,9 @@ class Crashes:
     def count(self) -> int:
         return self._rule.count
 
-    def go_on(self, config: Config, process: WorkerProcess, channels: Channels, protocols: Protocols) -> str:
+    def go_on(
+        self, config: Config, process: WorkerProcess, channels: Channels, protocols: Protocols, keys: KeyProcess
+    ) -> str:
         """The workers' process has ended. Returns "" when another one has everything, or why the proxy has to end."""
         if not process.understudy or not channels.survives():
             return "the proxy ends"
@@ -60,7 +102,7 @@ class Crashes:
             child, began = process.child, time.monotonic()
             name, how = child.name, child.ended()
             try:
-                recovered = self._recover(config, process, channels, protocols)
+                recovered = self._recover(config, process, channels, protocols, keys)
             except OSError as error:
                 why = error.strerror or str(error)
                 if not process.child.ends_within(_ENDS_S):
@@ -71,12 +113,11 @@ class Crashes:
             LOG.error("%s: %s; another process goes on, with %d sockets, after %.0f ms", name, how, recovered, took_ms)
             self.recovered += recovered
             return ""
-        return (
-            f"that is {self._most} in {WITHIN_S / 60:.0f} minutes (proxy.crashes_max), and the proxy ends with all "
-            "connections, to be started again with other addresses in memory"
-        )
+        return too_often(self._most)
 
-    def _recover(self, config: Config, process: WorkerProcess, channels: Channels, protocols: Protocols) -> int:
+    def _recover(
+        self, config: Config, process: WorkerProcess, channels: Channels, protocols: Protocols, keys: KeyProcess
+    ) -> int:
         for relay in self._logs:
             relay.pause()
         with sandbox.reading():
@@ -85,6 +126,9 @@ class Crashes:
         for line in done:
             LOG.info("sandbox of workers: %s", line)
         log_notes(notes)
+        with suppress(OSError):  # what is not forgotten now is later
+            keys.forget_those_in_force()
+        keys.in_force(material.tls.by_number(config.tls))
         recovered = channels.recover()
         for relay in self._logs:
             relay.go_on()

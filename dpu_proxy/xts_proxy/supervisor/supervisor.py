@@ -49,7 +49,7 @@ from xts_proxy.status.connection_log import ConnectionLog
 from xts_proxy.status.figures import Figures
 from xts_proxy.supervisor import log, python_cpus, sandbox
 from xts_proxy.supervisor.children import Child
-from xts_proxy.supervisor.crash import Crashes
+from xts_proxy.supervisor.crash import Crashes, KeyCrashes
 from xts_proxy.supervisor.heartbeat import Heartbeat, answers
 from xts_proxy.supervisor.kept_listener import KeptListener
 from xts_proxy.supervisor.log import LOG
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from xts_proxy.metrics.metrics_process import MetricsProcess
 
 _DRAIN_LOOK_S = 0.05
+_RELOAD_ENDS_S = 0.05
 _REQUEST_BYTES_MAX = 8192
 
 
@@ -120,6 +121,7 @@ class Supervisor:
         self._device = DeviceWatch(lambda: self.config, self._set_device, self._look)
         self._failed = ""  # which process has ended, and how
         self.crashes = Crashes(config.proxy.crashes_max, self._logs)
+        self.key_crashes = KeyCrashes(config.proxy.crashes_max)
         self.reloading: Reload | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
@@ -263,6 +265,7 @@ class Supervisor:
         if line := python_cpus.leave_to_workers(self.config.proxy.cpus):
             LOG.info("%s", line)
         log.log_notes(notes)
+        self.keys.in_force(self._material.tls.by_number(self.config.tls))
         self._material = None
         self.workers[:] = self.process.workers
         for worker in self.workers:
@@ -301,24 +304,41 @@ class Supervisor:
                 worker.stop(error)
 
     def _on_child(self, child: Child) -> None:
-        """One of our processes has ended. Without keys no handshake is possible, and the proxy ends, too. Without
-        workers no data is carried: another process goes on, if it can, else the proxy ends."""
+        """One of our processes has ended. Without keys no handshake is possible, and without workers no data is
+        carried: another process goes on, if it can, else the proxy ends."""
         asyncio.get_running_loop().remove_reader(child.fileno())
         how = child.ended()
         if self.process and child is self.process.understudy:
             LOG.error("%s: %s; the proxy ends when its workers do", child.name, how)
             return
-        why = self._go_on() if self.process and child is self.process.child else "the proxy ends"
+        why = "the proxy ends"
+        if self.process and child is self.process.child:
+            why = self._go_on()
+        elif self.keys and child is self.keys.child:
+            why = self._go_on_with_keys()
         if why:
             self._end(f"{child.name}: {how}; {why}")
 
     def _go_on(self) -> str:
         """Without the workers' process: see Crashes.go_on()."""
-        if self.state != "running" or not self.process or not self.channels or not self._protocols:
+        if self.state != "running" or not self.process or not self.channels or not self._protocols or not self.keys:
             return "the proxy ends"
-        why = self.crashes.go_on(self.config, self.process, self.channels, self._protocols)
+        why = self.crashes.go_on(self.config, self.process, self.channels, self._protocols, self.keys)
         if not why:
             asyncio.get_running_loop().add_reader(self.process.child.fileno(), self._on_child, self.process.child)
+        return why
+
+    def _go_on_with_keys(self) -> str:
+        """Without the key process: see KeyCrashes.go_on()."""
+        if self.state != "running" or not self.process or not self.keys:
+            return "the proxy ends"
+        loop = asyncio.get_running_loop()
+        if self.reloading and self.reloading.runs:  # it asks that process, too, and is about to be refused
+            loop.call_later(_RELOAD_ENDS_S, self._on_child, self.keys.child)
+            return ""
+        why = self.key_crashes.go_on(self.keys, self.process)
+        if not why:
+            loop.add_reader(self.keys.child.fileno(), self._on_child, self.keys.child)
         return why
 
     def _end(self, why: str) -> None:
@@ -488,6 +508,8 @@ class Supervisor:
         log.log_notes(notes)
         self._device.known = device
         self.tenants.configure(new)
+        if self.keys:
+            self.keys.in_force(material.tls.by_number(new.tls))
         self.config = new
         if self.channels:
             self.channels.config = new

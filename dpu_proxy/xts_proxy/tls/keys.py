@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
@@ -23,7 +23,7 @@ from xts_proxy.supervisor import children, sandbox
 _Result = TypeVar("_Result")
 
 _THREADS_MAX = 16
-_ORDER = struct.Struct("=I")  # struct key_order
+_ORDER = struct.Struct("=II")  # struct key_order
 _LOADED = struct.Struct("=iI160sI")  # struct key_loaded, without the public key
 _LOADED_BYTES_MAX = _LOADED.size + 4096
 #: Loading a key takes milliseconds, and the process has the lowest priority.
@@ -47,9 +47,10 @@ class Orders:
         self._given_up: list[bool] = []  # orders whose answers have yet to come: was it to load a key?
         self._unwanted: list[int] = []  # keys that it has to forget
 
-    def load(self, descriptor: int) -> bytes:
-        """The answer. OSError ETIMEDOUT: there is none in time."""
-        return self._in_time(lambda deadline: self._exchange(0, [descriptor], deadline))
+    def load(self, descriptor: int, number: int = 0) -> bytes:
+        """The answer. `number`: of the key, if another process has had it under that. OSError ETIMEDOUT: there is none
+        in time."""
+        return self._in_time(lambda deadline: self._exchange(_ORDER.pack(0, number), [descriptor], deadline))
 
     def forget(self, number: int) -> None:
         """OSError ETIMEDOUT: it is told again, before the next order."""
@@ -74,12 +75,12 @@ class Orders:
             if self._given_up.pop(0) and not error:
                 self._unwanted.append(number)
         while self._unwanted:
-            self._exchange(self._unwanted[0], [], deadline)
+            self._exchange(_ORDER.pack(self._unwanted[0], 0), [], deadline)
             self._unwanted.pop(0)
 
-    def _exchange(self, number: int, descriptors: list[int], deadline: float) -> bytes:
+    def _exchange(self, order: bytes, descriptors: list[int], deadline: float) -> bytes:
         self._wait_until(deadline)
-        socket.send_fds(self._control, [_ORDER.pack(number)], descriptors)
+        socket.send_fds(self._control, [order], descriptors)
         try:
             return self._receive(deadline)
         except TimeoutError:
@@ -100,22 +101,31 @@ class Orders:
 class KeyProcess:
     """The process, as the supervisor sees it. A context manager: closing ends the process."""
 
+    #: For the workers; `handed_over()` closes them here.
+    connections: list[socket.socket]
+    child: children.Child
+
     def __init__(self, user: str, core_dumps: bool) -> None:
         """Forks it."""
+        self._user, self._core_dumps = user, core_dumps
+        self._in_force: list[tuple[str, Key]] = []
+        self._last_number = 0
+        self._fork()
+
+    def _fork(self) -> None:
         count = 1 + min(os.cpu_count() or 1, _THREADS_MAX)  # all except the first are in the background
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = control
         self._orders = Orders(control)
-        #: For the workers; `handed_over()` closes them here.
         self.connections = [ours for ours, _ in pairs]
         served = [its.fileno() for _, its in pairs]
 
         def serve() -> None:
-            sandbox.confine(user, (), core_dumps)
+            sandbox.confine(self._user, (), self._core_dumps)
             children.bound_to_parent()
             sandbox.give_up_files(network=False)
-            lib.xts_keys_serve(theirs.fileno(), served, len(served))
+            lib.xts_keys_serve(theirs.fileno(), served, len(served), self._last_number)
 
         with ExitStack() as stack:
             for _, its in pairs:
@@ -137,11 +147,43 @@ class KeyProcess:
     def load(self, descriptor: int) -> Key:
         """Makes the process read a file. OSError EINVAL: it is not a usable key, and why; another errno: it cannot be
         read."""
-        answer = self._orders.load(descriptor)
+        key = self._load(descriptor, 0)
+        self._last_number = max(self._last_number, key.number)
+        return key
+
+    def _load(self, descriptor: int, number: int) -> Key:
+        answer = self._orders.load(descriptor, number)
         error, number, reason, public_bytes = _LOADED.unpack_from(answer)
         if error:
             raise OSError(-error, reason.partition(b"\0")[0].decode(errors="replace"))
         return Key(number, answer[_LOADED.size : _LOADED.size + public_bytes])
+
+    def in_force(self, keys: Sequence[tuple[str, Key]]) -> None:
+        """From now on these are what start_again() loads, each with the name of its file."""
+        self._in_force = [(name, key) for name, key in keys if key.number]
+
+    def forget_those_in_force(self) -> None:
+        """Nobody can use them any more."""
+        while self._in_force:
+            self.forget(self._in_force.pop()[1])
+
+    def start_again(self, open_file: Callable[[str], int]) -> list[str]:
+        """The process has ended: starts another one, with the same keys under the same numbers. Returns which it does
+        not have, and why: their identities serve nobody until the next reload."""
+        self.close()
+        self._fork()
+        problems = []
+        for name, key in self._in_force:
+            try:
+                with os.fdopen(open_file(name), "rb", buffering=0) as file:
+                    again = self._load(file.fileno(), key.number)
+            except OSError as error:
+                problems.append(f"{name}: {error.strerror}")
+                continue
+            if again.data != key.data:
+                self.forget(again)
+                problems.append(f"{name} has another key than the one in force: reload the configuration")
+        return problems
 
     def forget(self, key: Key) -> None:
         """Does nothing if the key was forgotten already."""
@@ -152,6 +194,16 @@ class KeyProcess:
 def go_on() -> None:
     """In a workers' process that goes on for one that has died."""
     result = lib.xts_keys_go_on()
+    if result:
+        raise OSError(-result, f"keys: {os.strerror(-result)}")
+
+
+def renew(descriptors: list[int]) -> None:
+    """In the workers' process: the key process has died, and these connections to the next one take the place of those
+    before. They are closed."""
+    count = len(descriptors)
+    result = lib.xts_keys_renew(descriptors, count)
+    descriptors.clear()
     if result:
         raise OSError(-result, f"keys: {os.strerror(-result)}")
 

@@ -32,6 +32,10 @@ class TlsFiles:
     system_roots: bytes = b""
     numbers: dict[str, int] = field(default_factory=dict)  # of tenants, by name: known in the workers' process
 
+    def by_number(self, tls: Tls) -> list[tuple[str, Key]]:
+        """The keys that the key process has, each with the name of its file."""
+        return [(tls.identity[i].key, key) for i, key in self.keys.items() if isinstance(key, Key)]
+
     def wipe(self) -> None:
         """Wipes keys in PEM."""
         for key in self.keys.values():
@@ -65,7 +69,7 @@ def _key(name: str, load: Callable[[int], Key] | None) -> Key | str:
     try:
         if load is None:
             return Key(0, _read(name, secret=True))
-        with os.fdopen(_open(name, secret=True), "rb", buffering=0) as file:
+        with os.fdopen(open_key(name), "rb", buffering=0) as file:
             descriptor = file.fileno()
             try:
                 return load(descriptor)
@@ -75,6 +79,11 @@ def _key(name: str, load: Callable[[int], Key] | None) -> Key | str:
                 return f"key (it must not be encrypted): {error.strerror}"
     except OSError as error:
         return f"{name}: {error.strerror}"
+
+
+def open_key(name: str) -> int:
+    """Opens the file of a private key. OSError: it is none, or everybody may read it."""
+    return _open(name, secret=True)
 
 
 def _open(name: str, secret: bool) -> int:

@@ -87,7 +87,9 @@ ANSWER_BYTES_MAX = {
     **dict.fromkeys(("rdma_device", "rdma_offer", "rdma_step", "rdma_adopt"), _SHORT),
     **dict.fromkeys(("start", "prepare", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
     **dict.fromkeys(("channels", "connections", "move_take"), _LISTING),
-    **dict.fromkeys(("move_ask", "take_in", "forget_arrived", "resume_channel", "recover_channel"), _SHORT),
+    **dict.fromkeys(
+        ("move_ask", "take_in", "forget_arrived", "resume_channel", "recover_channel", "renew_keys"), _SHORT
+    ),
 }
 #: A queue whose frames are on their way when its process dies: how often it is tried, and how long between.
 _TRIES, _BETWEEN_S = 50, 0.001
@@ -395,6 +397,11 @@ class _Host:
             undo.pop_all()
         return sockets, []
 
+    def on_renew_keys(self, came: list[int]) -> Result:
+        """There is another key process: these are the connections to it."""
+        keys.renew(came)
+        return None, []
+
     def on_drain(self, came: list[int], index: int) -> Result:
         self.workers[index].drain()
         return None, []
@@ -544,6 +551,10 @@ class WorkerProcess:
         if pid:
             self.understudy = children.adopt("xts-understudy", int(pid))
         return done, notes
+
+    def renew_keys(self, connections: Sequence[socket.socket]) -> None:
+        """There is another key process."""
+        self.call("renew_keys", descriptors=[connection.fileno() for connection in connections])
 
     def prepare(self, config: Config, material: Material) -> list[tuple[int, str]]:
         """Builds a configuration that `configure()` will put in force. Returns lines to log. OSError: there is a

@@ -141,6 +141,7 @@ static const struct call of_workers[] = {
 	{ __NR_ioctl, CHECKED, .checks = socket_requests },
 	{ __NR_fcntl, CHECKED, .checks = descriptor_commands },
 	ANY(fstat), /* for shared memory (sealed_memory.h) */
+	ANY(dup3),  /* for the connections to another key process (keys/key_client.c) */
 #ifdef __NR_epoll_wait
 	ANY(epoll_wait),
 #else

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from beds.authority import Authority, Issued, self_signed_pss
 from beds.operated_proxy import Proxy, running, wait
-from beds.operated_tls import READY, directory, host_of, identity, trust
+from beds.operated_tls import OTHER, READY, WWW, directory, host_of, identity, trust
 from beds.process_memory import memory_of
 from beds.ready import readable
 from beds.scripted_host import ScriptedHost
@@ -137,7 +137,7 @@ def test_a_relay_has_few_system_calls_and_no_sockets() -> None:
 
 def test_workers_that_run_have_few_system_calls(directory: Path) -> None:
     """Those that only a start needs are over then: threads have begun, and have their names."""
-    assert lib.xts_calls_count(lib.XTS_CALLS_OF_WORKERS | lib.XTS_CALLS_OF_PARSERS) <= 40
+    assert lib.xts_calls_count(lib.XTS_CALLS_OF_WORKERS | lib.XTS_CALLS_OF_PARSERS) <= 41
     assert lib.xts_calls_count(lib.XTS_CALLS_OF_KEYS) <= 20
     for call in (RENAME, SET_NICE, REAL_TIME, READ_CLOCK, "os.eventfd(0)", "select.epoll()"):
         assert ends(lib.XTS_CALLS_OF_WORKERS, call)[0] == [159], call
@@ -172,7 +172,7 @@ def test_processes_have_no_files_and_no_others_sockets(directory: Path) -> None:
 
 @pytest.mark.parametrize("name", ["xts-workers", "xts-keys"])
 def test_the_end_of_one_is_the_end_of_all_and_told(directory: Path, name: str) -> None:
-    with running(directory, crashes_max=0) as proxy:  # with others, another process goes on for the workers'
+    with running(directory, crashes_max=0) as proxy:  # else another process goes on
         attachment = attach(proxy.endpoint, program="test")
         try:
             os.kill(proxy.pid_of(name), signal.SIGKILL)
@@ -330,13 +330,18 @@ def test_workers_that_stand_still_do_not_block_the_supervisor(tmp_path: Path) ->
             pass
 
 
+def end_stop(pid: int) -> None:
+    with suppress(ProcessLookupError):  # it was killed
+        os.kill(pid, signal.SIGCONT)
+
+
 @contextmanager
 def keys_stopped(proxy: Proxy, server: socket.socket, count: int) -> Iterator[list[tuple[Conn, ssl.SSLSocket]]]:
     """xts-keys is stopped, and these servers' handshakes wait for it. It goes on at the end."""
     keys = proxy.pid_of("xts-keys")
     with ExitStack() as stack:
         os.kill(keys, signal.SIGSTOP)
-        stack.callback(os.kill, keys, signal.SIGCONT)
+        stack.callback(end_stop, keys)
         waiting = []
         for _ in range(count):
             c = stack.enter_context(connected(stack.enter_context(host_of(proxy)), server))
@@ -387,6 +392,68 @@ def test_keys_that_are_later_than_anybody_waits(directory: Path, server: socket.
                 assert c.push("TLS", role=2, identity="www").error == 0
                 with client_context(None).wrap_socket(c.peer) as peer:
                     talk(c, peer)
+
+
+def served(proxy: Proxy, server: socket.socket, name: str = "www") -> None:
+    with host_of(proxy) as host, connected(host, server) as c:
+        assert c.push("TLS", role=2, identity=name).error == 0
+        with client_context(None).wrap_socket(c.peer) as peer:
+            talk(c, peer)
+
+
+def kill_keys(proxy: Proxy) -> None:
+    """Returns when another process has the keys."""
+    killed = proxy.pid_of("xts-keys")
+    said = proxy.log.read_text().count("another process has its keys")
+    os.kill(killed, signal.SIGKILL)
+    wait(
+        lambda: proxy.log.read_text().count("another process has its keys") > said, "another process with the keys", 10
+    )
+    assert proxy.pid_of("xts-keys") != killed
+
+
+def test_another_process_has_the_keys_of_one_that_was_killed(directory: Path, server: socket.socket) -> None:
+    """Handshakes that waited for it end well, connections go on, and the keys are where they were, also for the workers
+    that go on when theirs have died."""
+    with running(directory, identity(directory, "www", AUTHORITY.issue("localhost")), crashes_max=100) as proxy:
+        with keys_stopped(proxy, server, count=6) as waiting:
+            kill_keys(proxy)
+            for c, peer in waiting:
+                ends_well(c, peer)
+        served(proxy, server)
+        proxy.write_config(identity(directory, "www", WWW) + identity(directory, "other", OTHER), crashes_max=100)
+        assert "is in force" in proxy.hang_up("taken")
+        for _ in range(2):
+            kill_keys(proxy)
+            served(proxy, server)
+            served(proxy, server, "other")
+        workers = proxy.pid_of("xts-workers")
+        os.kill(workers, signal.SIGKILL)
+        wait(lambda: "another process goes on" in proxy.log.read_text(), "other workers", 10)
+        served(proxy, server, "other")
+        kill_keys(proxy)
+        served(proxy, server, "other")
+        proxy.write_config(identity(directory, "third", AUTHORITY.issue("localhost")), crashes_max=100)
+        assert "is in force" in proxy.hang_up("taken")
+        served(proxy, server, "third")
+
+
+def test_a_key_that_another_one_has_replaced_is_told(directory: Path, server: socket.socket) -> None:
+    """Its file has another one when it is loaded again. The identity serves nobody, until that is in force."""
+    text = identity(directory, "www", WWW) + identity(directory, "other", OTHER)
+    with running(directory, text) as proxy:
+        identity(directory, "www", OTHER)
+        kill_keys(proxy)
+        told = "www.key has another key than the one in force: reload the configuration"
+        wait(lambda: told in proxy.log.read_text(), "a word about it")
+        served(proxy, server, "other")
+        with host_of(proxy) as host, connected(host, server) as c:
+            assert c.push("TLS", role=2, identity="www").error == 0
+            with pytest.raises(OSError):
+                client_context(None).wrap_socket(c.peer)
+        identity(directory, "www", WWW)
+        proxy.hang_up("taken")
+        served(proxy, server)
 
 
 def policies(pid: int, name: str) -> list[int]:

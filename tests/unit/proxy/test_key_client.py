@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import select
 import shutil
 import socket
 import struct
@@ -178,16 +179,66 @@ def test_nothing_is_given_up_because_it_is_slow(process: Process) -> None:
     assert last.done() == b"of the last"
 
 
-def test_the_end_of_the_process_is_told(process: Process) -> None:
-    callers = [process.ask(b"a"), process.ask(b"b", background=False)]
-    take(process.background)
-    take(process.urgent)
+def another(stack: ExitStack, process: Process) -> Process:
+    """It has ended, and this one takes its place."""
     process.background.close()
     process.urgent.close()
-    for caller in [*callers, process.ask(b"c")]:
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+    for _, its in pairs:
+        its.settimeout(DEADLINE_S)
+        stack.enter_context(its)
+    numbers = (ctypes.c_int * 2)(*(ours.detach() for ours, _ in pairs))
+    assert process.library.xts_keys_renew(numbers, 2) == 0
+    return Process(process.library, *(its for _, its in pairs))
+
+
+def answered(process: Process, count: int) -> list[bytes]:
+    """What so many requests have asked for, over both connections."""
+    found: list[bytes] = []
+    while len(found) < count:
+        for sock in select.select([process.urgent, process.background], [], [], DEADLINE_S)[0]:
+            asked = take(sock)
+            asked.answer(b"of " + asked.data)
+            found.append(asked.data)
+    return found
+
+
+def test_another_process_answers_what_one_has_not(process: Process) -> None:
+    """Requests that it had, and those that came when it was gone. The numbers of descriptors stay."""
+    with ExitStack() as stack:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        callers = [process.ask(b"a"), process.ask(b"b", background=False)]
+        take(process.background)
+        take(process.urgent)
+        process.background.close()
+        process.urgent.close()
+        callers += [process.ask(b"c"), process.ask(b"d", background=False)]
+        following = another(stack, process)
+        assert set(answered(following, 4)) == {b"a", b"b", b"c", b"d"}
+        assert [caller.done() for caller in callers] == [b"of a", b"of b", b"of c", b"of d"]
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        for urgent in (False, True):  # both are in use again
+            caller = following.ask(b"e", background=not urgent)
+            take(following.urgent if urgent else following.background).answer(b"of e")
+            assert caller.done() == b"of e"
+        assert following.counts().unanswered == 0
+
+
+def test_what_has_ended_two_processes_is_not_asked_of_a_third(process: Process) -> None:
+    with ExitStack() as stack:
+        caller = process.ask(b"a", background=False)
+        take(process.urgent)
+        second = another(stack, process)
+        take(second.urgent)
+        second.background.close()
+        second.urgent.close()
         caller.done()
         assert caller.result == -errno.EPIPE
-    assert process.counts().unanswered == 3
+        assert second.counts().unanswered == 1
+        third = another(stack, second)
+        caller = third.ask(b"b", background=False)
+        assert answered(third, 1) == [b"b"]
+        assert caller.done() == b"of b"
 
 
 def test_who_waits_can_be_told_to_give_up(process: Process) -> None:
