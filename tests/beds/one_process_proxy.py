@@ -49,15 +49,27 @@ class OneProcessProxy:
         self.queue = area.open(PROXY)
         os.close(area.proxy_bell)
         area.geometry.ethertype = table.ETHERTYPE
-        self.link = ffi.new("struct xts_link *")
+        self.link = self._new_link()
+        return Grant(area.geometry, (area.memfd, area.host_bell))
+
+    def _new_link(self) -> Any:
+        assert self.queue is not None
+        link = ffi.new("struct xts_link *")
         config = ffi.new("struct xts_link_config *")
         config.role = lib.XTS_LINK_PROXY
         config.local_mac, config.peer_mac = self.queue.local_mac, self.queue.peer_mac
         config.frame_window, config.largest_message = self.frame_window, self.queue.largest_message
         config.sockets_max = 1000
         config.features = self.features
-        assert lib.xts_link_init(self.link, config, time.monotonic_ns()) == 0
-        return Grant(area.geometry, (area.memfd, area.host_bell))
+        assert lib.xts_link_init(link, config, time.monotonic_ns()) == 0
+        return link
+
+    def replaced(self, ticket: int) -> None:
+        """The process of the proxy has died, and the next one has its queue: the link opens again."""
+        epoch = self.link.epoch
+        self.link = self._new_link()
+        lib.xts_link_replace(self.link, epoch, ticket)
+        self.until(lambda: self.up, "the host does not say HELLO")
 
     @property
     def up(self) -> bool:
@@ -119,10 +131,14 @@ class OneProcessProxy:
             assert time.monotonic() < end, what
             self.pump()
 
+    def receive(self, what: str = "message") -> codec.Frame:
+        """The next one."""
+        self.until(lambda: bool(self.backlog), f"no {what} came")
+        return self.backlog.pop(0)
+
     def expect(self, name: str) -> codec.Frame:
         """The next message, which must be of this type."""
-        self.until(lambda: bool(self.backlog), f"no {name} came")
-        frame = self.backlog.pop(0)
+        frame = self.receive(name)
         assert frame.name == name, frame
         return frame
 

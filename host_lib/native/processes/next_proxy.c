@@ -152,7 +152,9 @@ static bool collect(struct stack *st, struct move *m)
 		return false;
 	for (struct xts_sock *s = table_next(st, NULL); s; s = table_next(st, s))
 		if (is_wanted(s))
-			m->sockets[m->count++] = (struct moved_socket){ s, s->id, s->proxy_id };
+			m->sockets[m->count++] = (struct moved_socket){ .socket = s,
+									.id = s->id,
+									.proxy_id = s->proxy_id };
 	return true;
 }
 
@@ -167,16 +169,34 @@ static void wait_for_claim(struct xts_sock *s)
 		outbox_remove(s);
 }
 
+/* The process that was to answer these claims has died as well: they are as before. */
+static void take_claims_back(struct move *m)
+{
+	for (uint32_t i = 0; i < m->count; i++) {
+		const struct moved_socket *moved = &m->sockets[i];
+		struct xts_sock *s = moved->socket;
+
+		if (!socket_is(s, moved->id) || !s->claiming)
+			continue;
+		s->claiming = s->opening = false;
+		s->proxy_id = moved->proxy_id;
+		if (i >= m->claimed)
+			continue;
+		s->cold->sent_base = moved->sent_base;
+		s->cold->received_base = moved->received_base;
+	}
+}
+
 /* Has the link ended because another process of the proxy goes on, in a way in which this side can? */
 static bool can_restart(struct channel *c, int error)
 {
 	struct move *m = &c->move;
 
-	if (error != ERESTART || m->opening || m->claimed < m->count)
+	if (error != ERESTART || m->opening)
 		return false;
 	m->died = c->link.replaced_ticket;
 	if (!m->died)
-		return m->ticket && xts_link_unacknowledged(&c->link) <= m->acked;
+		return m->ticket && m->claimed == m->count && xts_link_unacknowledged(&c->link) <= m->acked;
 	m->ticket = c->link.replaced_ticket;
 	if (c->making.of)
 		c->making.submit(c); /* nobody will receive it, but its slot comes back */
@@ -194,6 +214,8 @@ bool move_restarts(struct stack *st, int error)
 	if (!can_restart(c, error))
 		return false;
 	buffer_evict_all(c);
+	if (m->died)
+		take_claims_back(m);
 	move_free(c);
 	if ((c->making.of && !c->making.keep(c)) || !collect(st, m))
 		return false;
@@ -268,7 +290,7 @@ static bool has_sent_fin(const struct xts_sock *s)
 }
 
 /* Writes CLAIM or RESUME. Returns its length. */
-static uint32_t write_claim(const struct move *m, const struct moved_socket *moved, uint8_t *frame)
+static uint32_t write_claim(const struct move *m, struct moved_socket *moved, uint8_t *frame)
 {
 	struct xts_sock *s = moved->socket;
 	struct xts_resume r = {
@@ -282,6 +304,8 @@ static uint32_t write_claim(const struct move *m, const struct moved_socket *mov
 	struct xts_claim claim = { .xts_socket = r.xts_socket, .key = r.key, .unread = r.unread };
 
 	claim.post_credits = r.post_credits = kind_of(s)->promises(s);
+	moved->sent_base = s->cold->sent_base;
+	moved->received_base = s->cold->received_base;
 	move_base(s);
 	xts_head_encode(frame, m->died ? XTS_CMD_RESUME : XTS_CMD_CLAIM, 0, 0, 0);
 	if (m->died)
@@ -326,7 +350,7 @@ void move_claim_some(struct stack *st)
 	struct xts_tx_slot slot;
 
 	while (!m->opening && m->claimed < m->count) {
-		const struct moved_socket *moved = &m->sockets[m->claimed];
+		struct moved_socket *moved = &m->sockets[m->claimed];
 		struct xts_sock *s = moved->socket;
 
 		if (socket_is(s, moved->id) && (s->claiming || (!moved->proxy_id && move_connects_again(s)))) {
@@ -334,6 +358,7 @@ void move_claim_some(struct stack *st)
 				return;
 			channel_submit(st, &slot,
 				       moved->proxy_id ? write_claim(m, moved, slot.data) : write_connect(s, slot.data));
+			m->unanswered += moved->proxy_id != 0;
 		}
 		m->claimed++;
 	}
@@ -341,7 +366,8 @@ void move_claim_some(struct stack *st)
 		say_that_is_all(st, m);
 	if (m->opening || m->died || (!m->count && !m->ticket))
 		return;
-	move_free(c);
+	if (!m->unanswered)
+		move_free(c);
 	m->ticket = 0;
 }
 
@@ -379,7 +405,11 @@ static bool goes_on(struct xts_sock *s)
 
 bool move_claimed(struct xts_sock *s, uint32_t post_credits, uint16_t error)
 {
+	struct channel *c = s->stack->channel;
+
 	s->claiming = false;
+	if (c->move.unanswered && !--c->move.unanswered && !move_is_claiming(&c->move))
+		move_free(c);
 	if (!error && !message_credits(s, post_credits))
 		return false;
 	if (!error && !asked_pushes(s) && goes_on(s))
@@ -399,5 +429,5 @@ void move_free(struct channel *c)
 {
 	xts_release(c->move.sockets);
 	c->move.sockets = NULL;
-	c->move.count = c->move.claimed = 0;
+	c->move.count = c->move.claimed = c->move.unanswered = 0;
 }

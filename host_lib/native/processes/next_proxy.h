@@ -19,7 +19,8 @@
  * When the process of the proxy has died (PROTOCOL.md, "Crash"), REPLACED ends the epoch, with a ticket, at any moment.
  * What was under way is lost, and nobody knows how much of it. So RESUME, in place of CLAIM, says how many bytes have
  * gone both ways since the socket came to its channel. The proxy compares, and resets what does not agree. A CONNECT
- * that was not answered is sent again.
+ * that was not answered is sent again. If that process dies as well, before it has answered a claim, the next one is
+ * sent the same claim: it does not know the socket if the claim had come, and does if not.
  */
 #ifndef XTS_HOST_MOVE_H
 #define XTS_HOST_MOVE_H
@@ -35,7 +36,8 @@ struct xts_sock;
 struct moved_socket {
 	struct xts_sock *socket;
 	uint32_t id;
-	uint32_t proxy_id; /* that it had; 0: its CONNECT was not answered, and is sent again */
+	uint32_t proxy_id;                 /* that it had; 0: its CONNECT was not answered, and is sent again */
+	uint64_t sent_base, received_base; /* before its claim was sent */
 };
 
 /* Of a channel. */
@@ -47,6 +49,7 @@ struct move {
 	bool opening;         /* the link opens again */
 	struct moved_socket *sockets;
 	uint32_t count, claimed;
+	uint32_t unanswered; /* claims that were sent: until there is none, `sockets` is kept */
 	bool died; /* the process before this one: sockets are claimed by RESUME, and it is said which was the last */
 };
 

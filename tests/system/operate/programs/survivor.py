@@ -101,6 +101,15 @@ class Survivor:
                 failures.append(name_of(error))
         return {"failures": failures, "used": len(self.idle) + len(self.accepted)}
 
+    def renew(self) -> dict[str, Any]:
+        """What has ended is connected again."""
+        for number, connection in enumerate(self.idle):
+            try:
+                self._exchange(connection)
+            except OSError:
+                self.idle[number] = socket.create_connection(self.peer)
+        return {}
+
     @staticmethod
     def _exchange(connection: Any) -> None:
         request = os.urandom(3000)
