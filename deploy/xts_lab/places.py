@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any, Protocol
 from xts_lab.loopback import ALLOW_LOOPBACK
 
 from . import netns, topology
+from .free_ports import free_ports
 from .lab import START_TIMEOUT_S, Lab
 from .privilege import RUN_DIRECTORY, LabError
 from .running_programs import wait_ready
@@ -97,12 +97,6 @@ def two_cores() -> tuple[int, int]:
     """A core for the host and one for everything else; the same one if there is only one."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[0], cores[min(1, len(cores) - 1)]
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ports of the loopback that are free now."""
-    with ExitStack() as stack:
-        return [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
 class LabPlace(AbstractContextManager["LabPlace"]):

@@ -184,11 +184,6 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def fill(c: Calls, s: int) -> int:
     """Sends on a nonblocking socket until nothing more is taken; how many bytes were. There may be room again at once:
     what has been accepted moves on to the peer."""

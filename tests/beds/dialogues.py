@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from xts_lab import topology
+from xts_lab.free_ports import free_port
 
 from beds.restarts import Place
 from beds.upgrades import Upgrading
@@ -19,7 +20,8 @@ from beds.upgrades import Upgrading
 def echo_server(place: Place, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """In the network, of streams and of datagrams: its port."""
     with place.network():
-        server = socket.create_server((place.address if place.address == "127.0.0.1" else "", 0), backlog=512)
+        address = place.address if place.address == "127.0.0.1" else "0.0.0.0"
+        server = socket.create_server((address, free_port(address)), backlog=512)
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         datagrams.bind(server.getsockname())
 

@@ -52,8 +52,3 @@ def fill(sock: socket.socket) -> None:
     while select.select([], [sock], [], 0.2)[1]:
         with suppress(BlockingIOError):
             sock.send(bytes(65536))
-
-
-def unused_port() -> int:
-    with kernel.create_server(("127.0.0.1", 0)) as made:
-        return int(made.getsockname()[1])

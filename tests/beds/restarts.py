@@ -17,6 +17,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from pyroute2 import netns
 from xts_lab import topology
+from xts_lab.free_ports import free_ports
 from xts_lab.lab import Lab
 from xts_lab.wire import Wire
 
@@ -123,9 +124,8 @@ class Place(ABC):
             return made.recv(65536)
 
     def free_ports(self, count: int) -> list[int]:
-        with contextlib.ExitStack() as stack, self.device():
-            made = [stack.enter_context(socket.create_server((self.address, 0))) for _ in range(count)]
-            return [int(sock.getsockname()[1]) for sock in made]
+        with self.device():
+            return free_ports(count, self.address)
 
 
 class SharedMemory(Place):

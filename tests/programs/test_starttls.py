@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from beds.authority import Certificate, certificate_for_localhost
 from beds.proxy_process import ProxyProcess, running_proxy
+from xts_lab.free_ports import free_port
 
 CLIENT = Path(__file__).with_name("programs") / "starttls_client.py"
 DEADLINE_S = 30.0
@@ -48,11 +48,6 @@ def client(proxy: ProxyProcess, protocol: str, port: int) -> dict[str, Any]:
     assert run.returncode == 0, run.stderr
     told: dict[str, Any] = json.loads(run.stdout)
     return told
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from socket import create_connection, create_server
+from socket import create_connection
 from typing import Any
 
 import pytest
 from beds.authority import Certificate, certificate_for_localhost
 from beds.proxy_process import running_proxy
+from xts_lab.free_ports import free_port
 
 END = Path(__file__).with_name("programs") / "tls_end.py"
 BODY = bytes(range(256)) * 4096
@@ -70,11 +71,6 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     )
     with running_proxy(folder, tables) as proxy:
         yield Bed(made, folder, proxy.endpoint)
-
-
-def free_port() -> int:
-    with create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def need(program: str) -> str:

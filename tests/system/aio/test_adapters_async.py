@@ -20,6 +20,7 @@ import httpx
 import pytest
 from beds.authority import certificate_for_localhost
 from beds.proxy_process import ProxyProcess
+from xts_lab.free_ports import free_port
 from xts_socket import aio
 from xts_socket.adapters.aiohttp import XtsConnector
 from xts_socket.adapters.httpcore_async import AsyncXtsBackend
@@ -83,11 +84,6 @@ def test_a_client(name: str, site: str, xts_endpoint: ProxyProcess, tmp_path: Pa
     assert "no offload proxy can be reached" in said or "Cannot connect" in said
 
 
-def unused_port() -> int:
-    with kernel.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
 def wait_for_port(process: subprocess.Popen[str], port: int) -> None:
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until and process.poll() is None:
@@ -109,7 +105,7 @@ def kernel_tcp_sockets(pid: int) -> set[str]:
 
 @pytest.mark.parametrize("name", ["uvicorn_serve.py", "hypercorn_serve.py"])
 def test_a_server(name: str, xts_endpoint: ProxyProcess) -> None:
-    port = unused_port()
+    port = free_port()
     with example(name, str(port), endpoint=xts_endpoint.endpoint) as process:
         try:
             wait_for_port(process, port)
@@ -164,7 +160,7 @@ def test_httpx_says_what_failed(xts_endpoint: ProxyProcess) -> None:
     async def main() -> None:
         async with httpx.AsyncClient(transport=AsyncXtsTransport()) as client:
             with pytest.raises(httpx.ConnectError):
-                await client.get(f"http://127.0.0.1:{unused_port()}/")
+                await client.get(f"http://127.0.0.1:{free_port()}/")
             with kernel.create_server(("127.0.0.1", 0)) as silent:
                 port = silent.getsockname()[1]
                 with pytest.raises(httpx.ReadTimeout):

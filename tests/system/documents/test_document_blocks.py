@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 from beds.ready import readable
 from xts_docs import blocks, markdown
 from xts_docs.markdown import Block
+from xts_lab.free_ports import free_port
 from xts_lab.lab import Lab
 from xts_lab.privilege import afxdp_unavailable, missing_privilege
 
@@ -34,8 +34,7 @@ class Reader:
         self.folder = folder
         self.blocks = 0
         self.printed = ""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = str(free.getsockname()[1])
+        self.port = str(free_port())
         for entry in TOP.iterdir():
             if entry.name not in (".git", ".venv"):
                 (folder / entry.name).symlink_to(entry)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import sys
 import time
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from beds.preload import PreloadBed
+from xts_lab.free_ports import free_port
 
 APPLICATION = """
 import os
@@ -23,11 +23,6 @@ async def application(scope, receive, send):
 """
 WORKERS = 2
 PATIENCE_S = 30.0
-
-
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def answer(port: int) -> bytes:
@@ -51,7 +46,7 @@ def test_every_worker_serves(master: tuple[str, ...], bed: PreloadBed, tmp_path:
     if find_spec(master[0]) is None:
         pytest.skip(f"{master[0]} is not installed")
     (tmp_path / "served.py").write_text(APPLICATION)
-    port = unused_port()
+    port = free_port()
     arguments = [argument.format(port=port) for argument in master]
     environment = {"PYTHONPATH": str(tmp_path), "XTS_STRICT": "1"}
     seen: set[bytes] = set()

@@ -16,6 +16,7 @@ from beds.real_programs import need
 from beds.script_outcomes import Outcomes
 from beds.scripts import RUN_S
 from system.interposer.programs.preload_scripts import KERNEL, OURS
+from xts_lab.free_ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 CLUSTER_CLIENTS = 12
@@ -153,8 +154,7 @@ frontend test
 def test_reload_of_haproxy(place: Place, tmp_path: Path) -> None:
     """The new process gets the listener from the old one (expose-fd): no connection is refused or lost meanwhile."""
     haproxy = need("haproxy")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
 
     def command(name: str, *more: str) -> list[str]:
         (tmp_path / f"{name}.cfg").write_text(HAPROXY.format(folder=tmp_path, name=name, here=place.here, port=port))

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import http.server
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from beds.script_outcomes import Outcomes
 from beds.scripts import RUN_S
 from beds.stack_modes import MODES
 from system.interposer.programs.preload_scripts import KERNEL, OURS
+from xts_lab.free_ports import free_ports
 from xts_lab.lab import Lab
 
 SCRIPTS = str(Path(__file__).with_name("programs") / "preload_scripts.py")
@@ -103,15 +103,6 @@ APART = {
 @pytest.mark.parametrize("name", sorted(set(OURS) - APART))
 def test_interposer(name: str, bed: PreloadBed) -> None:
     bed.run([sys.executable, SCRIPTS, name])
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has; they may be taken by others until they are used."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return ports
 
 
 def test_rules_decide(bed: PreloadBed) -> None:

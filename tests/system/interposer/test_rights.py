@@ -14,6 +14,7 @@ import pytest
 from beds.calls import until
 from beds.preload import PreloadBed, preload_bed
 from beds.real_programs import need
+from xts_lab.free_ports import free_port
 
 PATIENCE_S = 20.0
 REQUESTS = 20
@@ -46,11 +47,6 @@ def bed() -> Iterator[PreloadBed]:
         folder.chmod(0o755)
         with preload_bed(folder) as made:
             yield made
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def ask(port: int) -> bytes:

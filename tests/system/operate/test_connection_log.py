@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from beds.operated_proxy import Proxy, running, wait
 from beds.scripted_host import ScriptedHost
+from xts_lab.free_ports import free_port
 from xts_proxy._native import ffi
 from xts_proxy.status import connection_log
 from xts_proxy.status.connection_log import BEGIN, END, ConnectionLog
@@ -61,8 +62,7 @@ def test_how_connections_have_ended(tmp_path: Path, server: socket.socket) -> No
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()  # by reset
             assert host.expect("XTS_REPLY_RECV").error == errno.ECONNRESET
-            with socket.create_server((LOOPBACK, 0)) as nobody:
-                port = nobody.getsockname()[1]
+            port = free_port()
             assert host.connect(LOOPBACK, port)[1].error == errno.ECONNREFUSED
             _, _, left = connected(host, server)
         found = logged(proxy, path, 3)

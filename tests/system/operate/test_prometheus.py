@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from beds import dashboard
 from beds.lab import raise_or_skip
+from xts_lab.free_ports import free_port
 from xts_lab.lab import Lab
 
 pytestmark = [
@@ -119,8 +120,7 @@ def prometheus(directory: Path, targets: dict[str, int]) -> Iterator[Prometheus]
         "scrape_configs": scrapes,
     }
     (directory / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
-    with socket.create_server((LOOPBACK, 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = ["prometheus", f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data"]
     command += [f"--web.listen-address={LOOPBACK}:{port}", "--log.level=warn"]
     with (directory / "prometheus.log").open("w") as log:

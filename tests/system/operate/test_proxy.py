@@ -23,6 +23,7 @@ import pytest
 from beds.operated_proxy import PROXY, START_S, Proxy, running, wait, write_config
 from beds.ready import readable
 from beds.scripted_host import ScriptedHost
+from xts_lab.free_ports import free_port
 from xts_lab.lab import Lab
 from xts_messages.attaching.attach import Attachment, attach
 from xts_proxy.supervisor import sandbox
@@ -86,8 +87,7 @@ def test_metrics_are_served_on_a_unix_socket(proxy: Proxy) -> None:
 
 
 def test_metrics_are_served_on_loopback(tmp_path: Path) -> None:
-    with socket.create_server((LOOPBACK, 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with running(tmp_path, metrics=f"{LOOPBACK}:{port}"):
         with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as answer:
             assert b'xts_worker_rounds_total{worker="0"}' in answer.read()

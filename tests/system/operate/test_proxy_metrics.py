@@ -14,14 +14,10 @@ import pytest
 from beds.authority import certificate_for_localhost
 from beds.metrics import value
 from beds.operated_proxy import PROXY, START_S, Proxy, running, wait, write_config
+from xts_lab.free_ports import free_port
 
 LOOPBACK = "127.0.0.1"
 TOKENS = ("the-first-token-of-two", "the-other-token-of-two")
-
-
-def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def test_metrics_by_tls_for_who_has_the_token(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ import xts_socket
 from beds.authority import Authority
 from beds.grpc import PREFACE, GrpcApplication, Received, grpc_client, grpc_server
 from oracles.h2_client import fetch
+from xts_lab.free_ports import free_port
 from xts_socket import Dns, Grpc, Http2, NvmeTcp, Tls
 from xts_socket.control import DnsHeader, GrpcMessage, Http2Frame, NvmePdu
 
@@ -96,8 +97,7 @@ def test_nghttpd_serves_files(tmp_path: Path, xts_authority: Authority, tls: boo
     files = {"small": b"hello\n", "large": bytes(range(256)) * 8000}
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-    with kernel.create_server((LOOPBACK, 0)) as probe:
-        port = int(probe.getsockname()[1])
+    port = free_port()
     credentials = []
     if tls:
         issued = xts_authority.issue("localhost")

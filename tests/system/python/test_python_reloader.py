@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import xts_socket
 from beds.proxy_process import ProxyProcess
+from xts_lab.free_ports import free_port
 
 PATIENCE_S = 30.0
 SO_GET_FILTER = 26  # of <asm-generic/socket.h>; Python has no name for it
@@ -49,11 +50,6 @@ def ask(port: int) -> bytes:
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         return client.makefile("rb").read().rpartition(b"\r\n\r\n")[2]
     return b""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -17,7 +17,8 @@ from collections.abc import Callable
 
 import pytest
 import xts_socket as socket
-from beds.python_socket import DEADLINE_S, LOOPBACK, RESET, Pair, data_of, receive_all, unused_port
+from beds.python_socket import DEADLINE_S, LOOPBACK, RESET, Pair, data_of, receive_all
+from xts_lab.free_ports import free_port
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
@@ -36,7 +37,7 @@ def test_connect_knows_both_addresses(family: int) -> None:
 
 
 def test_connect_refused(family: int) -> None:
-    port = unused_port()
+    port = free_port()
     with socket.socket(family) as sock:
         with pytest.raises(ConnectionRefusedError) as caught:
             sock.connect((LOOPBACK[family], port))
@@ -46,7 +47,7 @@ def test_connect_refused(family: int) -> None:
 
 def test_a_socket_connects_after_it_was_refused(listener: kernel.socket) -> None:
     with socket.socket() as sock:
-        assert sock.connect_ex(("127.0.0.1", unused_port())) == errno.ECONNREFUSED
+        assert sock.connect_ex(("127.0.0.1", free_port())) == errno.ECONNREFUSED
         sock.connect(listener.getsockname())
         listener.accept()[0].close()
         assert sock.connect_ex(listener.getsockname()) == errno.EISCONN
@@ -54,7 +55,7 @@ def test_a_socket_connects_after_it_was_refused(listener: kernel.socket) -> None
 
 def test_create_connection_gives_all_errors() -> None:
     with pytest.raises(ExceptionGroup) as caught:
-        socket.create_connection(("127.0.0.1", unused_port()), all_errors=True)
+        socket.create_connection(("127.0.0.1", free_port()), all_errors=True)
     assert all(isinstance(failure, ConnectionRefusedError) for failure in caught.value.exceptions)
 
 
@@ -97,7 +98,7 @@ def test_connect_without_blocking(listener: kernel.socket) -> None:
     with socket.socket() as sock:
         sock.setblocking(False)
         with pytest.raises((BlockingIOError, ConnectionRefusedError)):
-            sock.connect(("127.0.0.1", unused_port()))
+            sock.connect(("127.0.0.1", free_port()))
         select.select([], [sock], [], DEADLINE_S)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (0, errno.ECONNREFUSED)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import socket
 import ssl
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from beds.authority import Authority, tls_tables
 from beds.http_server import serving
 from beds.preload import preload_library
+from xts_lab.free_ports import free_port
 from xts_socket._dev_proxy import DevProxy
 from xts_socket.cli.device.proxy_side import ask
 
@@ -81,11 +81,6 @@ def fetch(port: int, tls: bool, authority: Authority) -> bytes:
     with closing(kind("127.0.0.1", port, timeout=DEADLINE_S, **options)) as connection:  # type: ignore[arg-type]
         connection.request("GET", "/5")
         return connection.getresponse().read()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture(params=["", "interposed"])

@@ -25,6 +25,7 @@ from beds.process_memory import memory_of
 from beds.script_outcomes import Outcomes
 from beds.scripts import RUN_S
 from system.tls.programs.ktls_scripts import SCRIPTS
+from xts_lab.free_ports import free_port
 from xts_proxy.status import control_socket
 
 FOLDER = Path(__file__).with_name("programs")
@@ -175,8 +176,7 @@ def test_nginx_hands_its_keys_over_and_sends_files(
         pytest.skip("nginx is not installed")
     content = os.urandom(3_000_000)
     (tmp_path / "file").write_bytes(content)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     configuration = nginx_configuration(tmp_path, port, certificate)
     context = certificate.client_context()
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]

@@ -31,6 +31,7 @@ from beds.http_server import Web, serving
 from beds.proxy_process import ProxyProcess
 from beds.tls_exchange import exchange
 from beds.ulp_tls import client_context, server_context
+from xts_lab.free_ports import free_port
 from xts_socket import Tls, aio
 
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
@@ -578,8 +579,7 @@ def command(name: str, *arguments: str) -> list[str]:
 @contextmanager
 def server_example(name: str, xts_endpoint: ProxyProcess) -> Iterator[int]:
     """An example that serves; its port."""
-    with kernel.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     environment = os.environ | {"XTS_ENDPOINT": xts_endpoint.endpoint}
     with subprocess.Popen(command(name, str(port), "localhost"), env=environment) as server:
         try:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
+from xts_lab.free_ports import free_port
 from xts_messages.wire import codec
 from xts_messages.wire.codec import Endpoint, flags
 
@@ -66,8 +67,7 @@ def test_connect_tells_both_addresses_and_grants_credits(host: ScriptedHost, ser
 
 
 def test_a_refused_connect_leaves_a_socket_that_can_try_again(host: ScriptedHost, server: socket.socket) -> None:
-    with socket.create_server((LOOPBACK, 0)) as gone:
-        port = gone.getsockname()[1]
+    port = free_port()
     number, ack = host.connect(LOOPBACK, port)
     assert ack.error == errno.ECONNREFUSED
     assert ack.fields["local"].port, "the attempt has given it one, as in the kernel"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from beds.scripted_host import ScriptedHost, Worker
 from beds.worker import FEATURES
+from xts_lab.free_ports import free_port
 from xts_messages.wire import codec, ulp_attributes
 from xts_messages.wire import wire_table as table
 from xts_messages.wire.codec import Endpoint, flags
@@ -199,8 +200,7 @@ def test_an_option_without_an_identifier_is_of_the_socket_that_connects(
 
 def test_thousands_of_them(worker: Worker, host: ScriptedHost) -> None:
     """Each is found by its number, whatever the numbers, and in whatever order they go."""
-    with socket.create_server((LOOPBACK, 0)) as gone:
-        port = gone.getsockname()[1]
+    port = free_port()
     numbers = [(n % 7) << 20 | n * 64 for n in range(1, MANY + 1)]
     for number in numbers:
         start(host, port, number)
@@ -213,8 +213,7 @@ def test_thousands_of_them(worker: Worker, host: ScriptedHost) -> None:
 
 
 def test_a_channel_that_ends_with_thousands(worker: Worker) -> None:
-    with socket.create_server((LOOPBACK, 0)) as gone:
-        port = gone.getsockname()[1]
+    port = free_port()
     with worker.attach(features=CANCEL) as host:
         host.open()
         for _ in range(MANY // 4):

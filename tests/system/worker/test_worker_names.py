@@ -15,6 +15,7 @@ import pytest
 from beds.name_server import HUGE, IPV4, MANY, ZONE, NameServer, query
 from beds.scripted_host import ScriptedHost, Worker, make_tenant
 from beds.share import goodbye
+from xts_lab.free_ports import free_port
 from xts_messages.wire import wire_table as table
 from xts_messages.wire.codec import Frame
 from xts_proxy._native import ffi
@@ -58,12 +59,6 @@ def addresses(reply: Frame) -> list[str]:
     """In an answer that came."""
     assert reply.error == 0, errno.errorcode.get(reply.error)
     return [str(item) for records in dns.message.from_wire(reply.payload).answer for item in records]
-
-
-def closed_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((LOOPBACK, 0))
-        return int(sock.getsockname()[1])
 
 
 def test_an_answer_comes_back_with_the_hosts_id(server: NameServer) -> None:
@@ -158,7 +153,7 @@ def test_the_next_server_is_asked(server: NameServer) -> None:
             ):
                 ask(host, query(f"{what}.{ZONE}"))
             assert second.asked
-        with Worker(name_servers=names(closed_port(), second.port)) as worker, attached(worker) as host:
+        with Worker(name_servers=names(free_port(), second.port)) as worker, attached(worker) as host:
             assert addresses(ask(host, query(f"host.{ZONE}"))) == [IPV4]
 
 
@@ -170,7 +165,7 @@ def test_what_the_last_server_says_is_passed_on(server: NameServer) -> None:
 
 
 def test_where_nobody_can_be_reached() -> None:
-    with Worker(name_servers=names(closed_port())) as worker, attached(worker) as host:
+    with Worker(name_servers=names(free_port())) as worker, attached(worker) as host:
         assert ask(host, query(f"host.{ZONE}")).error == errno.EHOSTUNREACH
 
 

@@ -27,6 +27,7 @@ from beds.share import (
     shared,
     worker,
 )
+from xts_lab.free_ports import free_port
 from xts_messages.wire.codec import Endpoint, flags
 
 __all__ = ["join", "other_worker", "server", "worker"]  # fixtures
@@ -382,8 +383,7 @@ def test_wrong_uses_of_park_leave_the_connection_unharmed(worker: Worker, join: 
 
 def test_a_failed_connect_cannot_be_parked(worker: Worker, join: Join) -> None:
     host = join(worker)
-    with socket.create_server((LOOPBACK, 0)) as gone:
-        port = gone.getsockname()[1]
+    port = free_port()
     number, ack = host.connect(LOOPBACK, port)
     assert Connection(host, number, ack.fields["proxy_id"], 0).park(new_key()).error == errno.EINVAL
 

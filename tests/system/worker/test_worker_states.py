@@ -14,6 +14,7 @@ import pytest
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from beds.share import KEEP_MS, goodbye
 from beds.worker import LOOPBACK, connected, host, server, worker
+from xts_lab.free_ports import free_port
 from xts_messages.wire import codec, ulps
 from xts_messages.wire.codec import Endpoint, flags
 from xts_proxy._native import ffi
@@ -25,8 +26,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @pytest.fixture
 def closed_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as gone:
-        return int(gone.getsockname()[1])
+    return free_port()
 
 
 def fill_frame_window(worker: Worker, host: ScriptedHost, peer: socket.socket) -> None:

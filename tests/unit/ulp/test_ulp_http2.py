@@ -19,6 +19,7 @@ from beds.ulp_traffic import few, send_pdu, sizes, whole
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.h2_client import fetch
+from xts_lab.free_ports import free_port
 from xts_messages.wire.ulps import BY_NAME
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -210,11 +211,6 @@ def over_tcp(bed: UlpBed, tcp: socket.socket) -> None:
     bed.local.close()
     bed.local = tcp
     tcp.setblocking(False)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def connect(port: int) -> socket.socket:

@@ -15,6 +15,7 @@ import pytest
 from beds.authority import Authority
 from beds.kernel_tls import kernel_changes_keys
 from beds.ulp_tls import CARRIERS, SEND_BY, TlsBed, counts
+from xts_lab.free_ports import free_port
 
 AUTHORITY = Authority()
 SERVER = AUTHORITY.issue("localhost")
@@ -166,8 +167,7 @@ def test_no_compression_no_early_data(bed: TlsBed) -> None:
 def test_resumption_at_s_server(bed: TlsBed, tmp_path: Path) -> None:
     """TLS 1.2 and 1.3, each twice."""
     (tmp_path / "both.pem").write_bytes(SERVER.key + SERVER.certificate)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = ["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-cert", str(tmp_path / "both.pem"), "-rev"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:

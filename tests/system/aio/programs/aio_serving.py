@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from beds.aio import HOST, LARGE, Net, Pair, Peer, Record, Recorder, said
+from xts_lab.free_ports import free_port
 
 
 async def attempt(awaitable: Awaitable[Any]) -> Any:
@@ -26,14 +27,9 @@ async def attempt(awaitable: Awaitable[Any]) -> Any:
     return result
 
 
-def unused_port() -> int:
-    with socket.create_server((HOST, 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
 async def connecting(net: Net) -> Record:
     server, queue, port = await Peer.listen()
-    closed = unused_port()
+    closed = free_port()
     facts = [
         await attempt(net.connect(Recorder, HOST, closed)),
         await attempt(net.connect(Recorder, "localhost", closed)),

@@ -29,6 +29,7 @@ from system.interposer.programs.interposed import (
     reason_of,
     wait_for_child,
 )
+from xts_lab.free_ports import free_port
 
 MSG_WAITFORONE = 0x10000
 
@@ -138,9 +139,7 @@ def bound_to_no_port_it_is_a_client() -> None:
 def rules_decide() -> None:
     """Receivers are the kernel's; who connects is not, and who sends to 127.0.0.2 is not."""
     receiver, client, sender, other, unsaid = (_made() for _ in range(5))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    receiver.bind(("127.0.0.1", port))
+    receiver.bind(("127.0.0.1", free_port()))
     assert (kind_of(receiver), reason_of(receiver)) == (STAYED, RULE)
     unsaid.bind(("127.0.0.1", 0))
     assert kind_of(unsaid) == UNDECIDED

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from beds.scripts import script
 from system.interposer.programs.interposed import HERE, errno_of, until, wait_for_child
+from xts_lab.free_ports import free_port
 
 #: The new program of an exec, or one that is sent the listener: says that it waits, and what its accept() has ended in.
 WAITS = """
@@ -167,8 +168,7 @@ def shut_down_it_may_listen_again() -> None:
     """The child that was told of the end accepts again, without a listen() of its own."""
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with socket.create_server((HERE, 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         server.bind((HERE, port))
         server.listen()
         here, there = socket.socketpair()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from beds.calls import EPOLL_CTL_ADD, Calls, address, until, unused_port
+from beds.calls import EPOLL_CTL_ADD, Calls, address, until
 from beds.libc_structs import EpollEvent
 from beds.scripts import script
 from system.processes.programs.inheriting import (
@@ -25,6 +25,7 @@ from system.processes.programs.inheriting import (
     workers,
 )
 from system.sockets.programs.library_scripts import send
+from xts_lab.free_ports import free_port
 
 FIONBIO = 0x5421
 #: What poll() reports of a socket that is neither connected nor listens.
@@ -36,7 +37,7 @@ def bound(c: Calls) -> tuple[int, int]:
     """A socket that is bound, to a port of the program's choice, and may be shared. Connections that have ended do not
     keep it from listening again."""
     for _ in range(20):
-        s, port = c.create(), unused_port()
+        s, port = c.create(), free_port()
         assert c.set(s, socket.SOL_SOCKET, socket.SO_REUSEADDR, 1) == 0
         if c.call("bind", s, address(port, c.here), 16) == 0:
             assert c.call("share_listener", s) == 0

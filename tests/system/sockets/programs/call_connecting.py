@@ -13,8 +13,9 @@ import termios
 import threading
 import time
 
-from beds.calls import DEADLINE_S, SIOCOUTQ, Calls, address, reset, until, unused_port
+from beds.calls import DEADLINE_S, SIOCOUTQ, Calls, address, reset, until
 from beds.scripts import script
+from xts_lab.free_ports import free_port
 
 # --- creating, connecting -----------------------------------------------------------------------------
 
@@ -70,7 +71,7 @@ def connect_v6(c: Calls) -> None:
 
 @script("calls")
 def connect_refused(c: Calls) -> None:
-    port = unused_port()
+    port = free_port()
     s = c.create()
     c.connect(s, port)
     c.get(s, socket.SOL_SOCKET, socket.SO_ERROR)
@@ -141,7 +142,7 @@ def connect_nonblocking(c: Calls) -> None:
 
 @script("calls")
 def connect_nonblocking_refused(c: Calls) -> None:
-    port = unused_port()
+    port = free_port()
     s = c.create(flags=socket.SOCK_NONBLOCK)
     c.connect(s, port)
     c.wait_error(s)
@@ -156,7 +157,7 @@ def connect_nonblocking_refused(c: Calls) -> None:
 
 @script("calls")
 def connect_nonblocking_refused_told_by_connect(c: Calls) -> None:
-    port = unused_port()
+    port = free_port()
     s = c.create(flags=socket.SOCK_NONBLOCK)
     c.connect(s, port)
     c.wait_error(s)
@@ -230,7 +231,7 @@ def connect_after_a_reset_before_anybody_asked(c: Calls) -> None:
 def connect_nonblocking_refused_told_by_recv_or_send(c: Calls) -> None:
     for call in ("recv", "send"):
         s = c.create(flags=socket.SOCK_NONBLOCK)
-        c.connect(s, unused_port())
+        c.connect(s, free_port())
         c.wait_error(s)
         if call == "recv":
             c.recv(s, 10)

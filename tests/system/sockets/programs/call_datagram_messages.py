@@ -14,6 +14,7 @@ from beds.datagram_calls import bound, datagram, recvfrom, sendto, udp_peer
 from beds.datagram_control import control, controls, message, sendmsg
 from beds.libc_structs import Header, Message, Vector
 from beds.scripts import script
+from xts_lab.free_ports import free_port
 
 ALL = 0x2047 | select.POLLOUT
 IP_RECVERR, IPV6_RECVERR, UDP_CORK = 11, 25, 1
@@ -165,8 +166,7 @@ def _error(c: Calls, s: int, size: int = 100) -> None:
 @script("calls")
 def datagram_errors_queued(c: Calls) -> None:
     s = datagram(c)
-    with udp_peer() as gone:
-        port = gone.getsockname()[1]
+    port = free_port()
     message(c, s, 100, socket.MSG_ERRQUEUE)
     c.set(s, socket.IPPROTO_IP, IP_RECVERR, 1)
     c.get(s, socket.IPPROTO_IP, IP_RECVERR)

@@ -14,6 +14,7 @@ import time
 from beds.calls import DEADLINE_S, SIOCOUTQ, Calls, address, until
 from beds.datagram_calls import bound, datagram, pending, port_of, recvfrom, sendto, udp_peer
 from beds.scripts import script
+from xts_lab.free_ports import free_port
 
 ALL = 0x2047 | select.POLLOUT
 UDP_SEGMENT = 103
@@ -144,8 +145,7 @@ def datagram_keeps_its_address(c: Calls) -> None:
 def datagram_is_sent_before_a_connect(c: Calls) -> None:
     """One that takes several messages, too: its refusal by ICMP is not that of the socket's peer, which there was none
     of, and it needs no port after connect() to nobody has given that back."""
-    with udp_peer() as gone:
-        port = gone.getsockname()[1]
+    port = free_port()
     for _ in range(20):
         s = datagram(c)
         sendto(c, s, bytes(65_507), port)
@@ -222,8 +222,7 @@ def datagram_sizes(c: Calls) -> None:
 @script("calls")
 def datagram_refused(c: Calls) -> None:
     """The error of ICMP is the next call's; then all is well again."""
-    with udp_peer() as gone:
-        port = gone.getsockname()[1]
+    port = free_port()
     s = datagram(c)
     c.connect(s, port)
     c.do("send", s, b"x", 1, 0)
