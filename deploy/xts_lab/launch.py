@@ -3,7 +3,7 @@ ARG…`.
 
 It enters the namespace, writes its record, and becomes the program. The process writes the record itself before it
 becomes the program, so `xts-lab down` knows every running program of a lab at any moment. With `-` for RECORD none is
-written: the program is then a child of its caller, which waits for it.
+written: the program is then a child of its caller, which waits for it. (A lab starts such children without this step.)
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import netns
@@ -22,6 +24,17 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextmanager
+def more_files() -> Iterator[None]:
+    """The same for the duration of the block, which is for starting a program."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raise_file_limit()
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def main(argv: list[str]) -> int:
