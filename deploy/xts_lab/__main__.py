@@ -245,6 +245,13 @@ def _exec(options: argparse.Namespace) -> int:
 
 def _cable(options: argparse.Namespace) -> int:
     lab = Lab(options.name)
+    if (settings := lab.stored_settings()) is None:
+        raise LabError(f"lab {lab.name} is not up; raise it with `xts-lab up --wire switch`")
+    if settings.wire is not Wire.SWITCH:
+        raise LabError(
+            f"the wire of lab {lab.name} is a {settings.wire}, which loses and delays nothing: take the lab down, and "
+            "raise it with `xts-lab up --wire switch`"
+        )
     loss_ppm = int(options.loss / options.burst * 10_000)
     set_cables(lab.card, Cable(loss_ppm, options.burst, int(options.duplicate * 10_000)))
     overtaken_ppm = int(options.reorder * 10_000)

@@ -25,7 +25,7 @@ from xts_messages.terminal import terminal
 from xts_messages.terminal.command_line import CommandLine
 from xts_messages.terminal.standard_output import ends_with_reader
 
-from . import demo_job, demo_picture
+from . import demo_job, demo_picture, placement
 from .demo_job import Task, certificate_in, make_file, trust_tables
 from .demo_measure import MEASURED_CORES, ROWS, WAYS, Found, Plan, bench, check_bench, found_in, rows_named
 from .places import LabPlace, LoopbackPlace, Place, certificates_folder, two_cores
@@ -74,8 +74,9 @@ def choose_queues(queue: str | None, console: Console) -> tuple[str, ...]:
         if queue == "afxdp":
             raise LabError(f"an afxdp queue needs root; lacking {', '.join(lacking)}. Try sudo deploy/demo")
         console.print(
-            "No privilege: no namespaces and no AF_XDP. The same on a shared-memory queue, everything on this\n"
-            "machine's loopback, where the sender's core also does the receiver's TCP. The whole: sudo deploy/demo",
+            "No privilege: no namespaces and no AF_XDP. The same on a shared-memory queue, everything on\n"
+            "this machine's loopback, where the sender's core also does the receiver's TCP.\n"
+            "The whole: sudo deploy/demo",
             highlight=False,
         )
         return ()
@@ -83,6 +84,14 @@ def choose_queues(queue: str | None, console: Console) -> tuple[str, ...]:
         console.print(f"Without afxdp: {reason}", highlight=False)
         queue = "shm"
     return (queue,) if queue else ("afxdp", "shm")
+
+
+def queues_to_measure(queues: tuple[str, ...], console: Console) -> tuple[str, ...]:
+    """Of these, the kinds of queue whose figures can be told here. Prints the reason."""
+    if "afxdp" not in queues or not (reason := placement.unavailable()):
+        return queues
+    console.print(f"No figures over afxdp: {reason}", highlight=False)
+    return tuple(queue for queue in queues if queue != "afxdp")
 
 
 def do_job(place: Place, task: Task, console: Console) -> None:
@@ -179,7 +188,10 @@ def show(options: argparse.Namespace, console: Console) -> None:
     if not os.sched_getaffinity(0) >= MEASURED_CORES:
         console.print("No figures: they need two cores, 0 and 1, of which one is the host alone.", highlight=False)
         return
-    plan = Plan(rows_named(options.row), queues or ("shm",), not queues, options.rounds, options.seconds)
+    if queues and not (queues := queues_to_measure(queues, console)):
+        return
+    loopback = not queues
+    plan = Plan(rows_named(options.row), queues or ("shm",), loopback, options.rounds, options.seconds)
     found = measure(plan, console)
     demo_picture.print_all(console, found, plan.rows, plan.loopback)
     if not any(way == "haproxy" for _, way in found.figures):

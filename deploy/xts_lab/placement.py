@@ -23,6 +23,7 @@ import errno
 import os
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from socket import if_nametoindex
 
 from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, genlmsg
@@ -35,6 +36,8 @@ HOST_CORE = 0
 DEVICE_CORE = 1
 
 _NETDEV_CMD_NAPI_GET = 11
+#: The parent of the kernel's threads, where they can be seen.
+_SECOND_TASK = Path("/proc/2/comm")
 
 
 class QueuePlacement(StrEnum):
@@ -97,6 +100,16 @@ def napi_threads(namespace: str, interface: str) -> list[int]:
     )
 
 
+def unavailable() -> str | None:
+    """Why the device's work cannot be given a core here; None if it can. A PID namespace of its own, as a container
+    has, hides the kernel's threads: the kernel names none, and none can be pinned."""
+    try:
+        seen = _SECOND_TASK.read_text().strip() == "kthreadd"
+    except OSError:
+        seen = False
+    return None if seen else "the kernel's threads cannot be seen here; a container needs --pid=host"
+
+
 # --- the XTS queues ----------------------------------------------------------------
 
 
@@ -130,7 +143,8 @@ def verify_queue_placement(lab: str, placement: QueuePlacement, cores: Cores = _
         return
     threads = napi_threads(namespace, interface)
     if not threads:
-        raise RuntimeError(f"{interface} in {namespace} has no NAPI thread: is the proxy's XDP program attached?")
+        why = unavailable() or "is the proxy's XDP program attached?"
+        raise RuntimeError(f"{interface} in {namespace} has no NAPI thread: {why}")
     for thread in threads:
         if (where := os.sched_getaffinity(thread)) != {cores.device}:
             raise RuntimeError(

@@ -25,6 +25,8 @@ def program(word: bytes) -> bytes:
     return b"".join(struct.pack("=HBBI", *one) for one in code)
 
 
+if len(sys.argv) != 4:
+    sys.exit("usage: python early_filter.py PORT WORD COUNT")
 port, wanted, count = int(sys.argv[1]), sys.argv[2].encode(), int(sys.argv[3])
 instructions = program(wanted)
 memory = ctypes.create_string_buffer(instructions, len(instructions))

@@ -27,6 +27,8 @@ def look(packet: Packet) -> PacketVerdict:
     return verdicts[-1]
 
 
+if len(sys.argv) != 3:
+    sys.exit("usage: python receive_callback.py PORT QUESTIONS")
 port, questions = int(sys.argv[1]), int(sys.argv[2])
 with socket(AF_INET, SOCK_DGRAM) as sock, epoll() as polled:
     sock.setblocking(False)

@@ -14,7 +14,10 @@ from pathlib import Path
 SOURCES, MODULES = Path("/usr/src"), Path("/lib/modules")
 #: Where tracefs may be mounted.
 TRACING = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
-NO_BCC = "bcc is missing: install python3-bpfcc, and make the environment from the system's python3"
+NO_BCC = (
+    "bcc is missing: install python3-bpfcc, and make the environment by `/usr/bin/python3 -m venv "
+    "--system-site-packages`"
+)
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 

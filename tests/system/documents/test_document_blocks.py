@@ -27,6 +27,12 @@ DEADLINE_S = 60.0
 PORT = "8000"
 
 
+def _path_of_a_reader() -> str:
+    """Without the environment: a page whose commands are in it has to say so."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(one for one in folders if one and not (Path(one) / "xts").exists())
+
+
 class Reader:
     """Somebody who types what a document has into one shell, in a folder that looks like the checkout."""
 
@@ -39,7 +45,7 @@ class Reader:
             if entry.name not in (".git", ".venv"):
                 (folder / entry.name).symlink_to(entry)
         (folder / ".venv").symlink_to(sys.prefix)
-        environment = {"PATH": f"{sys.prefix}/bin:{os.environ.get('PATH', os.defpath)}", "XTS_LAB": lab}
+        environment = {"PATH": _path_of_a_reader(), "XTS_LAB": lab}
         self.told, telling = os.pipe()
         self.process = subprocess.Popen(
             ["bash", "-e"],
@@ -85,7 +91,7 @@ class Reader:
         if step.verb == "file":
             self.shell(f"cat >{shlex.quote(step.argument)}", step.block.text)
         elif step.verb == "run":
-            command = step.argument or {"python": "python -", "sh": ""}[step.block.language]
+            command = step.argument or {"python": ".venv/bin/python -", "sh": ""}[step.block.language]
             tell = "export XTS_VERBOSE=1\n" if step.offloading else ""
             text = f"{tell}{command or step.block.text}\nunset XTS_VERBOSE\n"
             printed = self.shell(text, step.block.text if command else "")
@@ -183,7 +189,7 @@ def test_a_block_proves_that_it_offloads(rules: str, comment: str, problem: str,
         "<!-- run\nprints: Directory listing\n"
         "before: python3 -m http.server 8000 >/dev/null 2>&1 & until curl -so /dev/null http://127.0.0.1:8000/; "
         "do sleep 0.1; done -->\n"
-        f"```sh\nxts dev --rules some.rules -- curl -s http://127.0.0.1:8000/{comment}\n```\n"
+        f"```sh\n.venv/bin/xts dev --rules some.rules -- curl -s http://127.0.0.1:8000/{comment}\n```\n"
     )
     if "--help" in comment:
         text = document.read_text().replace("xts dev --rules some.rules -- ", "xts dev --help >/dev/null; ")

@@ -279,6 +279,10 @@ def test_two_labs_and_a_crash_half_way(lab: Lab, capsys: pytest.CaptureFixture[s
     assert main(["down", "--name", name]) == 0
     said = capsys.readouterr().err
     assert f"there is no lab {name}: nothing was taken down" in said and lab.name in said
+    assert main(["cable", "--name", name]) == 1
+    assert f"lab {name} is not up" in capsys.readouterr().err
+    assert main(["cable", "--name", lab.name]) == 1
+    assert f"lab {lab.name} is a cable" in capsys.readouterr().err
     assert main(["status", "--name", lab.name]) == 0
 
 
