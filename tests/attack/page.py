@@ -67,7 +67,7 @@ def shown(summaries: Sequence[Summary]) -> str:
     """In a few lines."""
     verdicts = Counter(summary.verdict(who) for summary in summaries for who in summary.bystanders)
     resets = sum(sum(summary.resets.values()) for summary in summaries)
-    shown_always = ("held", "core", "missed", "open")
+    shown_always = ("held", "bounded", "core", "missed", "open")
     counts = ", ".join(
         f"{verdicts[name]} *{name}*" for name in (*shown_always, "reset") if verdicts[name] or name in shown_always
     )

@@ -172,10 +172,27 @@ def test_a_summary_is_kept_and_read() -> None:
 
 def test_slots_of_a_busy_machine_do_not_count() -> None:
     busy = summary(foreign=0.5)
-    assert (busy.counted, busy.verdict("own")) == ([], "open")
+    assert (busy.counted, busy.is_told()) == ([], False)
     assert busy.closed_by("own") == "a quieter machine: 24 of 24 rounds did not count"
     some = dataclasses.replace(summary(), foreign={"quiet": [0.0] * 24, "attacked": [0.0, 0.5] * 12})
     assert some.counted == list(range(0, 24, 2))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "verdict"),
+    [
+        ({"0.0002": 990, "0.0005": 10}, "bounded"),
+        ({"0.0002": 989, "0.0005": 11}, "open"),
+        ({"0.0002": 990, "0.0005": 9, "0.001": 1}, "open"),
+        ({"0.0002": 0, "0.0005": 0}, "open"),
+    ],
+)
+def test_what_latencies_leave_open_is_bounded_by_short_rounds(rounds: dict[str, int], verdict: str) -> None:
+    wide = [100.0 * 8 ** (number % 3 - 1) for number in range(24)]
+    found = dataclasses.replace(summary(attacked=wide[::-1], quiet=wide), rounds=dict.fromkeys(KINDS, rounds))
+    assert found.verdict("own") == verdict and not found.is_told()
+    missed = dataclasses.replace(summary(attacked=[900.0] * 24), rounds=dict.fromkeys(KINDS, rounds))
+    assert missed.verdict("own") == "missed" and missed.is_told()
 
 
 def test_results_without_a_trace_do_not_go_into_the_page(tmp_path: Path) -> None:
@@ -188,14 +205,15 @@ def test_results_without_a_trace_do_not_go_into_the_page(tmp_path: Path) -> None
 def test_the_page_is_made_from_results(tmp_path: Path) -> None:
     results, copy = tmp_path / "some.jsonl", tmp_path / "attacks.md"
     wide = [100.0 * 8 ** (number % 3 - 1) for number in range(24)]
-    for one in (summary(), summary("afxdp", attacked=wide[::-1], quiet=wide)):
+    long = {kind: {"0.0002": 990, "0.0005": 9, "0.002": 1} for kind in KINDS}
+    for one in (summary(), dataclasses.replace(summary("afxdp", attacked=wide[::-1], quiet=wide), rounds=long)):
         with results.open("a") as file:
             file.write(f"{one.kept()}\n")
     copy.write_text(page.PAGE.read_text())
     page.put_into(copy, page.read([tmp_path]))
     text = copy.read_text()
     assert "- No connection of a bystander was reset." in text
-    assert "- Verdicts: 2 *held*, 0 *core*, 0 *missed*, 2 *open*." in text
+    assert "- Verdicts: 2 *held*, 0 *bounded*, 0 *core*, 0 *missed*, 2 *open*." in text
     assert text.index("### Over AF_XDP") < text.index("### Over shared memory") < text.index("### What is open")
     one = "1.0 (1.0-1.0)"
     assert f"| `takes` | 1.00 (1.00-1.00) | 1.00 | {one} | {one} | {one} | 50, 112 | 24 | 200 / 500 | held |" in text
