@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,27 @@ def test_anchors_are_those_of_the_headings_outside_of_code(tmp_path: Path) -> No
     path = tmp_path / "some.md"
     path.write_text('# One, two & three\n\n```text\n# not one\n```\n<a id="mine"></a>\n')
     assert markdown.anchors(path) == {"one-two--three", "mine"}
+
+
+def rows_without_a_table(text: str) -> list[int]:
+    """Lines that look like rows, and of which a reader sees the bars: no heading is above them."""
+    found, before = [], ""
+    lines = [*text.splitlines(), ""]
+    for number, (line, after) in enumerate(pairwise(lines), 1):
+        if line.startswith("|") and not before.startswith("|") and not re.fullmatch(r"\|[-:| ]+\|", after):
+            found.append(number)
+        before = line
+    return found
+
+
+@pytest.mark.parametrize("path", markdown.documents(), ids=lambda path: str(path.relative_to(markdown.TOP)))
+def test_every_row_is_in_a_table(path: Path) -> None:
+    assert rows_without_a_table(path.read_text()) == []
+
+
+def test_a_row_behind_a_blank_line_is_in_no_table() -> None:
+    table = "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert rows_without_a_table(table) == [] and rows_without_a_table(f"{table}\n| 3 | 4 |\n") == [5]
 
 
 def test_every_example_is_in_the_index_and_in_a_test() -> None:
