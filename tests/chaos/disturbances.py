@@ -9,9 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
 
 from pyroute2 import IPRoute
 from xts_lab import topology
@@ -19,56 +16,18 @@ from xts_lab.card import Cable
 from xts_lab.slow_cable import Pace
 from xts_lab.wire import set_cables, set_paces
 
+from chaos import few_descriptors
+from chaos.disturbance import (
+    Allows,
+    Disturbance,
+    over_ethernet,
+    relayed,
+    where_frames_are_lost,
+    where_frames_are_repeated,
+    where_nothing_is_lost,
+)
 from chaos.scene import Scene
 from chaos.ways import Way
-
-
-def everywhere(way: Way) -> bool:
-    return True
-
-
-def over_ethernet(way: Way) -> bool:
-    return way.over_ethernet
-
-
-def relayed(way: Way) -> bool:
-    return way.relayed
-
-
-def where_nothing_is_lost(way: Way) -> bool:
-    """While a cable is down."""
-    return way.over_ethernet and (way.repeats or not way.switched)
-
-
-def where_frames_are_lost(way: Way) -> bool:
-    return way.switched and not way.repeats
-
-
-def where_frames_are_repeated(way: Way) -> bool:
-    return way.repeats
-
-
-class Allows(Enum):
-    NOTHING = "nothing is noticed"
-    NEW_FAIL = "new connections may fail"
-    SHARED_END = "connections of several processes may end"
-    ENDS = "connections may end"
-
-
-@dataclass(frozen=True)
-class Disturbance:
-    """`of`: what it is done to; two at the same time are of different parts. `apart_from`: another part that it
-    needs."""
-
-    name: str
-    of: str
-    allows: Allows
-    do: Callable[[Scene, random.Random], None]
-    on: Callable[[Way], bool] = everywhere
-    apart_from: str = ""
-
-    def goes_with(self, other: Disturbance) -> bool:
-        return other.of not in (self.of, self.apart_from) and self.of != other.apart_from
 
 
 def _upgrade(scene: Scene, chance: random.Random) -> None:
@@ -115,24 +74,6 @@ def _stopped(*names: str) -> Callable[[Scene, random.Random], None]:
                 os.kill(pid, signal.SIGCONT)
 
     return do
-
-
-def _few_descriptors(scene: Scene, chance: random.Random) -> None:
-    """The workers can open a few more. As their user: a machine may have no CAP_SYS_RESOURCE."""
-    pid = scene.pid_of("xts-workers")
-    owner = Path(f"/proc/{pid}").stat()
-    as_its_user = ["setpriv", f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}", "--clear-groups"]
-    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
-    before = next(line for line in limits if line.startswith("Max open files")).split()[3]
-
-    def limit(count: int | str) -> None:
-        subprocess.run([*as_its_user, "prlimit", "--pid", str(pid), f"--nofile={count}:"], check=True)
-
-    limit(scene.highest_descriptor(pid) + 4)
-    try:
-        time.sleep(chance.uniform(0.2, 1.0))
-    finally:
-        limit(before)
 
 
 def _kill_agent(scene: Scene, chance: random.Random) -> None:
@@ -238,7 +179,6 @@ TABLE = (
     Disturbance("a supervisor that does not run", "proxy", Allows.NOTHING, _stopped("supervisor")),
     Disturbance("workers that do not run", "proxy", Allows.NOTHING, _stopped("xts-workers")),
     Disturbance("a key process that does not run", "proxy", Allows.NOTHING, _stopped("xts-keys")),
-    Disturbance("few descriptors for the workers", "proxy", Allows.NEW_FAIL, _few_descriptors),
     Disturbance("kill of the agent", "agent", Allows.NOTHING, _kill_agent, over_ethernet),
     Disturbance("restart of the agent", "agent", Allows.NOTHING, _restart_agent, over_ethernet),
     Disturbance("an agent that does not run", "agent", Allows.NOTHING, _stopped("agent"), over_ethernet),
@@ -268,6 +208,7 @@ TABLE = (
     Disturbance("a link that is down for long", "link", Allows.ENDS, _link_down(3.5, 5.0), over_ethernet),
     Disturbance("a busy machine", "machine", Allows.NOTHING, _busy_machine),
     Disturbance("kill of a program", "program", Allows.NOTHING, _kill_a_program, apart_from="agent"),
+    *few_descriptors.TABLE,
 )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chaos.disturbances import Allows
+from chaos.disturbance import Allows
 from chaos.loads import Seen
 from chaos.plan import Step
 from chaos.scene import Scene

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from chaos.disturbances import Disturbance
+from chaos.disturbance import Disturbance
 
 #: How often two are done at the same time, to different parts.
 TWO_OF_TEN = 3

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.disturbances import Disturbance, of_way
+from chaos.disturbance import Disturbance
+from chaos.disturbances import of_way
 from chaos.oracle import Failure, Oracle
 from chaos.plan import Step, steps
 from chaos.scene import Scene, scene

@@ -17,7 +17,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
@@ -56,7 +56,7 @@ def handler(
     answer: Callable[[Question], dict[str, Any]],
     reload: Callable[[], asyncio.Future[list[str]]],
     upgrade: Callable[[socket.socket], Callable[[], None]],
-) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]:
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     """Returns the function that serves a connection of the control socket. `reload` begins one, and returns its outcome
     (reload.py). `upgrade` is given the socket of a new proxy, and returns what begins the hand-over. OSError: it may
     not, or not now."""
