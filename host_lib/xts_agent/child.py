@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import errno
 import logging
 import os
 import signal
@@ -13,6 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 log = logging.getLogger("xts-agent")
+
+
+class LostError(OSError):
+    """EMFILE: descriptors of a message, which this process has no room for. The kernel has closed them."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.data = data
+
 
 _PR_SET_NAME = 15
 _libc = ctypes.CDLL(None)
@@ -43,14 +53,18 @@ def send(connection: socket.socket, data: bytes, descriptors: Sequence[int]) -> 
 
 
 def receive(connection: socket.socket, bytes_max: int, descriptors_max: int) -> tuple[bytes, list[int]]:
-    """The next message, with its descriptors, which the caller owns. BlockingIOError: there is none now. (recv_fds()
-    of Python 3.11 ignores flags.)"""
+    """The next message, with its descriptors, which the caller owns. BlockingIOError: there is none now. LostError.
+    (recv_fds() of Python 3.11 ignores flags.)"""
     found = array.array("i")
     room = socket.CMSG_LEN(descriptors_max * found.itemsize)
-    data, ancillary, _, _ = connection.recvmsg(bytes_max, room, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+    data, ancillary, said, _ = connection.recvmsg(bytes_max, room, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
     for level, kind, came in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             found.frombytes(came[: len(came) - len(came) % found.itemsize])
+    if said & socket.MSG_CTRUNC:
+        for fd in found:
+            os.close(fd)
+        raise LostError(data)
     return data, list(found)
 
 

@@ -8,6 +8,7 @@ without a request.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -196,7 +197,7 @@ def receive_answer(connection: socket.socket, flags: int = 0) -> Answer:
     """The next answer. BlockingIOError: none waits, with MSG_DONTWAIT. ConnectionResetError: the opener has ended."""
     room = socket.CMSG_LEN(DESCRIPTORS * _FD.size)
     # recv_fds() of Python 3.11 ignores its flags.
-    data, ancillary, _, _ = connection.recvmsg(ANSWER_BYTES_MAX, room, flags | socket.MSG_CMSG_CLOEXEC)
+    data, ancillary, said, _ = connection.recvmsg(ANSWER_BYTES_MAX, room, flags | socket.MSG_CMSG_CLOEXEC)
     fds = [fd for _, _, found in ancillary for (fd,) in _FD.iter_unpack(found[: len(found) // _FD.size * _FD.size])]
     if len(data) < _ANSWER.size:
         raise ConnectionResetError("the privileged process has ended")
@@ -204,6 +205,11 @@ def receive_answer(connection: socket.socket, flags: int = 0) -> Answer:
     body = data[_ANSWER.size :]
     if say == Say.STATE:
         return Answer(Say.STATE, state=InterfaceReport.unpack(generation, body))
+    if said & socket.MSG_CTRUNC and not error:  # the agent has no room, and the kernel has closed what does not go in
+        for fd in fds:
+            os.close(fd)
+        why = f"queue {queue_id}: the agent cannot take it in: {os.strerror(errno.EMFILE)}"
+        error, body, fds = errno.EMFILE, why.encode(), []
     whole = (len(body), len(fds)) == (GEOMETRY_BYTES, DESCRIPTORS)
     if say == Say.OPENED and not error and not whole:
         for fd in fds:

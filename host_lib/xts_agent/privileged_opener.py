@@ -331,9 +331,10 @@ class Opener:
             try:
                 self._say_goodbye(q, owner.epoch)
             except OSError as error:
-                if error.errno not in UNSAID:
-                    raise
                 q.goodbye_epoch = 0  # it follows when the queue is open again (_settle())
+                if error.errno not in UNSAID:
+                    q.released = True
+                    raise
         q.released = True  # without a socket of ours GOODBYE follows when the queue is free (_settle())
 
     def _say_goodbye(self, q: _Queue, epoch: int) -> None:

@@ -57,6 +57,7 @@ class Starter:
     def __init__(self, roles: Sequence[Role]) -> None:
         """Forks the process; to be called before there are threads and secrets."""
         self._count = len(roles)
+        self._names = [role.name for role in roles]
         self._connection, self._process = child.fork("xts-starter", functools.partial(_main, roles))
 
     def __enter__(self) -> Self:
@@ -92,6 +93,9 @@ class Starter:
                 data, fds = child.receive(self._connection, _ROLE.size, 1)
             except BlockingIOError:
                 return
+            except child.LostError as error:  # without its connection the child ends, and another one is started
+                log.error("%s: %s; it is started again", self._names[_ROLE.unpack(error.data)[0]], error.strerror)
+                continue
             if len(data) != _ROLE.size or len(fds) != 1:
                 raise ConnectionResetError("the process that starts the agent's other processes has ended")
             yield _ROLE.unpack(data)[0], socket.socket(fileno=fds[0])
@@ -166,7 +170,14 @@ def _start(life: _Life, number: int, agent: socket.socket, events: select.poll) 
         life.wait()
         return True
     with connection:
-        life.pidfd = os.pidfd_open(life.pid)
+        try:
+            life.pidfd = os.pidfd_open(life.pid)
+        except OSError as error:
+            log.error("%s cannot be watched: %s; trying again", life.role.name, error.strerror)
+            os.kill(life.pid, signal.SIGKILL)
+            os.waitpid(life.pid, 0)
+            life.wait()
+            return True
         events.register(life.pidfd, select.POLLIN)
         try:
             child.send(agent, _ROLE.pack(number), (connection.fileno(),))

@@ -30,11 +30,11 @@ def _is_open(number: int) -> bool:
 
 
 @contextmanager
-def few_descriptors(pid: int, free: int) -> Iterator[None]:
-    """Lowers the soft limit."""
+def few_descriptors(pid: int, free: int, least: int = 0) -> Iterator[None]:
+    """Lowers the soft limit, not below `least`: poll() takes no list that is longer than the limit."""
     limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
     before = next(line for line in limits if line.startswith("Max open files")).split()[3]
-    _limit(pid, numbers_below(pid, free))
+    _limit(pid, max(numbers_below(pid, free), least))
     try:
         yield
     finally:

@@ -17,6 +17,7 @@ from chaos.disturbance import Allows, Disturbance, over_ethernet, relayed
 from chaos.scene import Scene
 
 MORE_MAX = 6
+POLLED = 8
 
 
 def _asked(scene: Scene) -> None:
@@ -35,7 +36,7 @@ def _asked(scene: Scene) -> None:
 def _process(name: str) -> Callable[[Scene, random.Random], None]:
     def do(scene: Scene, chance: random.Random) -> None:
         (pid,) = scene.pids_of(name)
-        with few_descriptors(pid, chance.randrange(MORE_MAX)):
+        with few_descriptors(pid, chance.randrange(MORE_MAX), POLLED):
             _asked(scene)
             time.sleep(chance.uniform(0.2, 1.5))
 
@@ -44,7 +45,7 @@ def _process(name: str) -> Callable[[Scene, random.Random], None]:
 
 def _agents_child(name: str) -> Callable[[Scene, random.Random], None]:
     def do(scene: Scene, chance: random.Random) -> None:
-        with few_descriptors(scene.agents_child(name), chance.randrange(MORE_MAX)):
+        with few_descriptors(scene.agents_child(name), chance.randrange(MORE_MAX), POLLED):
             time.sleep(chance.uniform(0.2, 1.5))
 
     return do
@@ -52,7 +53,7 @@ def _agents_child(name: str) -> Callable[[Scene, random.Random], None]:
 
 def _program(scene: Scene, chance: random.Random) -> None:
     load = chance.choice([load for load in scene.loads if load.kind.role == "host" and not load.kind.serves])
-    with few_descriptors(load.process.pid, chance.randrange(MORE_MAX)):
+    with few_descriptors(load.process.pid, chance.randrange(MORE_MAX), POLLED):
         time.sleep(chance.uniform(0.2, 1.5))
 
 

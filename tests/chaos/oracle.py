@@ -79,7 +79,8 @@ class Oracle:
             return True
         if Allows.SHARED_END in allowed and seen.load.startswith("family") and name in ERRNOS:
             return True
-        is_new = seen.at - seen.more["age_s"] >= begun - 0.1
+        # its child is a new process
+        is_new = seen.load.startswith("family") or seen.at - seen.more["age_s"] >= begun - 0.1
         return Allows.NEW_FAIL in allowed and is_new and name in ERRNOS | NO_ROOM
 
     def flat(self, before: dict[str, int], after: dict[str, int]) -> None:

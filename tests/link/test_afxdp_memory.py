@@ -6,10 +6,11 @@ import errno
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from beds.few_descriptors import few_descriptors
 from beds.veth_wire import Wire
 from xts_bpf.device import open_device_queues
 from xts_bpf.program import SteerProgram
@@ -97,3 +98,16 @@ def test_memory_that_cannot_be_locked(wire: Wire, huge: bool) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     with wire.inside(wire.host), open_socket(wire.host_if, 0, patience_s=1.0):
         pass
+
+
+@pytest.mark.parametrize("free", range(6))
+def test_what_cannot_be_opened_for_lack_of_descriptors_leaves_nothing_open(wire: Wire, free: int) -> None:
+    """One that stayed open would keep the queue busy for ever."""
+    with wire.inside(wire.host), ExitStack() as stack:
+        stack.enter_context(SteerProgram(wire.host_if, wire.device_mac))
+        before = len(list(OPEN.iterdir()))
+        with few_descriptors(os.getpid(), free), suppress(OSError):
+            xsk = open_socket(wire.host_if, 0, QueueOptions(frame_window=16))
+            with xsk, suppress(OSError):
+                LastWord(xsk).close()
+        assert len(list(OPEN.iterdir())) == before

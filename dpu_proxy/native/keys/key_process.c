@@ -320,7 +320,9 @@ static bool obey(int control)
 	else if (fd >= 0)
 		load(fd, order.number, &out);
 	else
-		explain(&out, EBADMSG, "no file came with the order");
+		explain(&out, message.msg_flags & MSG_CTRUNC ? EMFILE : EBADMSG,
+			message.msg_flags & MSG_CTRUNC ? "the process that has the keys has no descriptors left" :
+							 "no file came with the order");
 	if (fd >= 0)
 		close(fd);
 	ERR_clear_error();

@@ -48,13 +48,20 @@ class MetricsProcess:
         self._sock: socket.socket | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
+        self._cannot_start = False
         self.child = self._fork()
 
     def _fork(self) -> children.Child:
-        self._sock, its = socket.socketpair()
+        ours, its = socket.socketpair()
         with its:
             kept = [its.fileno(), self._listener.fileno()]
-            return children.fork("xts-metrics", kept, lambda: self._run(its))
+            try:
+                child = children.fork("xts-metrics", kept, lambda: self._run(its))
+            except OSError:
+                ours.close()
+                raise
+        self._sock = ours
+        return child
 
     def _run(self, connection: socket.socket) -> None:
         """Runs in the process."""
@@ -94,7 +101,15 @@ class MetricsProcess:
         loop.call_later(_AGAIN_S, self._start_again)
 
     def _start_again(self) -> None:
-        self.child = self._fork()
+        try:
+            self.child = self._fork()
+        except OSError as error:  # no descriptors, processes or memory left
+            if not self._cannot_start:
+                LOG.error("xts-metrics cannot be started: %s; trying again", error.strerror)
+            self._cannot_start = True
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._start_again)
+            return
+        self._cannot_start = False
         self.serve()
 
     def _forget(self) -> None:

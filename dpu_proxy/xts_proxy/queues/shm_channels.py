@@ -152,7 +152,11 @@ class ShmChannels:
         area = create_shm(window)
         area.geometry.ethertype = self.config.proxy.ethertype
         area.geometry.queue_id = queue_id
-        ours = replace(area, memfd=os.dup(area.memfd), host_bell=-1)
+        try:
+            ours = replace(area, memfd=os.dup(area.memfd), host_bell=-1)
+        except OSError:
+            area.close()
+            raise
         owner = Owner(peer.uid, first_port(peer.pid, peer.uid))
         self.clients[queue_id] = client = _Client(queue_id, ours, tenant, owner)
         return Grant(area.geometry, (area.memfd, area.host_bell), client)

@@ -74,7 +74,7 @@ class Child:
 
 def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
     """Runs `run` in a process that has only stderr and `keep` of our descriptors. It calls `bound_to_parent()` when it
-    has its final user. When it returns, the process ends."""
+    has its final user. When it returns, the process ends. OSError: there is none."""
     global _parent  # noqa: PLW0603 - the new process inherits it
     kept = {_STDERR, *keep}
     gc.collect()
@@ -82,7 +82,7 @@ def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
     _parent = os.getpid()
     pid = os.fork()
     if pid:
-        return Child(name, pid, os.pidfd_open(pid))
+        return Child(name, pid, _pidfd(pid))
     status = 1
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -100,7 +100,17 @@ def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
 def adopt(name: str, pid: int) -> Child:
     """A process that one of ours has made, with us as its parent. OSError ECHILD: it is none of ours."""
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    return Child(name, pid, os.pidfd_open(pid))
+    return Child(name, pid, _pidfd(pid))
+
+
+def _pidfd(pid: int) -> int:
+    """Of a child, which does not run on when there is none."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def bound_to_parent() -> None:

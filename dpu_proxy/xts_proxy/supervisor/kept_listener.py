@@ -12,7 +12,6 @@ import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 
 from xts_messages.metrics.metrics_address import listen_unix
@@ -24,7 +23,9 @@ from xts_proxy.supervisor.log import LOG
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 #: What accept() says of a machine or a process that has no room.
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_AGAIN_S = 1.0
+_AGAIN_S = 0.1
+#: Within which a connection has taken what is left of its answer.
+_CLOSES_S = 1.0
 _TELL_S = 10.0
 
 
@@ -37,7 +38,7 @@ class KeptListener:
         self._mode, self._handler, self._limit = mode, handler, limit
         self._file = KeptFile(Path(path), LOG.warning)
         self._file.own()
-        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)  # -1: in use
+        self._reserve = os.eventfd(0)  # -1: in use
         self._told_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         self._serves = False
@@ -112,7 +113,7 @@ class KeptListener:
             return
         if self._reserve < 0:
             try:
-                self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                self._reserve = os.eventfd(0)
             except OSError:
                 asyncio.get_running_loop().call_later(_AGAIN_S, self._room_again)
                 return
@@ -127,9 +128,12 @@ class KeptListener:
     async def _handle(self, connection: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=self._limit)
         await self._handler(reader, writer)
-        with suppress(OSError, TimeoutError):
-            await asyncio.wait_for(writer.wait_closed(), _AGAIN_S)  # its descriptor is free then
-        writer.transport.abort()
+        try:
+            await asyncio.wait_for(writer.wait_closed(), _CLOSES_S)  # its descriptor is free then
+        except TimeoutError:
+            writer.transport.abort()
+        except OSError:
+            return
 
     def _look(self) -> None:
         self._file.look(self._listen_again)

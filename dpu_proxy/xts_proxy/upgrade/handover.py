@@ -284,6 +284,7 @@ class Wire:
     def _take(self) -> tuple[Said, list[int]]:
         self._coming.receive(self.sock)
         came, self._coming = self._coming, Message(BYTES_MAX)
+        came.check()
         try:
             return msgspec.msgpack.decode(came.body, type=Said), came.descriptors
         except msgspec.MsgspecError as error:

@@ -50,6 +50,7 @@ class Message:
     head: bytearray = field(default_factory=bytearray)
     body: bytearray = field(default_factory=bytearray)
     descriptors: list[int] = field(default_factory=list)
+    lost: bool = False  # descriptors that this process has no room for, and which the kernel has closed
 
     @property
     def number(self) -> int:
@@ -70,7 +71,8 @@ class Message:
         EMSGSIZE."""
         while missing := self._missing():
             room = socket.CMSG_SPACE(4 * _DESCRIPTORS_MAX)
-            data, ancillary, _, _ = sock.recvmsg(min(missing, _PIECE_BYTES), room, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = sock.recvmsg(min(missing, _PIECE_BYTES), room, socket.MSG_CMSG_CLOEXEC)
+            self.lost |= bool(flags & socket.MSG_CTRUNC)
             for level, kind, rights in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                     came = array.array("i")
@@ -90,6 +92,12 @@ class Message:
         """Closes the descriptors that came with it."""
         while self.descriptors:
             os.close(self.descriptors.pop())
+
+    def check(self) -> None:
+        """When it is whole. OSError EMFILE: some of its descriptors are lost; the others are closed."""
+        if self.lost:
+            self.close()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 class Caller:
@@ -133,7 +141,9 @@ class Caller:
             self._answer.close()
             self.broken = f"the workers' process does not answer: {error}"
             raise OSError(errno.EPIPE, self.broken) from error
-        came, self._answer = self._answer.descriptors, Message(0)
+        came, whole = self._answer.descriptors, self._answer
+        self._answer = Message(0)
+        whole.check()
         if answer.error:
             for fd in came:
                 os.close(fd)
@@ -204,6 +214,7 @@ def serve(sock: socket.socket, find: Callable[[str], Callable[..., Any]]) -> Non
         method, arguments = pickle.loads(call.body)  # the supervisor has more privileges than this process
         descriptors: Sequence[int] = ()
         try:
+            call.check()
             result, descriptors = find(method)(call.descriptors, *arguments)
             answer = Answer(0, "", result)
         except OSError as error:

@@ -127,6 +127,11 @@ static bool take_order(struct relay *r)
 		count = (uint32_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 		memcpy(fds, CMSG_DATA(c), count * sizeof(int));
 	}
+	if (got == sizeof order && order.what == XTS_RELAY_ADD && (m.msg_flags & MSG_CTRUNC)) {
+		close_all(fds, count); /* the kernel has closed those for which there was no room here */
+		relay_report(r, XTS_RELAY_ENDED, order.number, EMFILE, 0);
+		return true;
+	}
 	if (got != sizeof order) { /* the agent has gone, or it is not the agent */
 		close_all(fds, count);
 		relay_agent_lost(r);

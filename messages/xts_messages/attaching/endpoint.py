@@ -51,6 +51,7 @@ TRIED = 16
 ASK_S = 10.0  # in which a process has to send its request; on a busy machine it may not run for seconds
 WAIT_MAX_S = 55.0  # in which a request is refused, however many others were served: before the process gives up
 NEWS_S = 1.0
+RESERVE_S = 0.5
 
 
 class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way)
@@ -189,7 +190,8 @@ class Endpoint:
         self._granted_at = 0.0  # by time.monotonic()
         self._more = False  # are there requests that may be granted at once?
         self._selector = selectors.EpollSelector()
-        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._reserve = os.eventfd(0)  # what needs no file, as the process may give up the right to open one
+        self._reserve_at = float("inf")  # by time.monotonic(): there is none, and it is tried again then
         try:
             self._listener = listener or listen(self.path, mode)
             self._listener.setblocking(False)
@@ -224,6 +226,8 @@ class Endpoint:
             return 0.0
         waiting = [min(self._deadline(c), c.news_at) for c in self._connections if not c.attached]
         limits = [limit for limit in (self._killed.deadline(), min(waiting, default=None)) if limit is not None]
+        if self._reserve_at < float("inf"):
+            limits.append(self._reserve_at)
         waits = [max(0.0, min(limits) - time.monotonic())] if limits else []
         if not self._is_paused and (look_s := self._file.timeout_s()) is not None:
             waits.append(look_s)
@@ -239,6 +243,8 @@ class Endpoint:
                     self._ready(key.data)
                 except OSError:  # ECONNRESET and similar errors: this connection ends, not the server
                     self._drop(key.data)
+        if self._reserve_at <= time.monotonic():
+            self._reserve_again()
         if not self._is_paused:
             self._file.look(self._listen_again)
         self._serve()
@@ -288,7 +294,8 @@ class Endpoint:
             return
         self._listener.close()
         self._selector.close()
-        os.close(self._reserve)
+        if self._reserve >= 0:
+            os.close(self._reserve)
         with contextlib.suppress(OSError):
             self._file.remove()
 
@@ -296,10 +303,12 @@ class Endpoint:
         """With a new socket, since a file that is gone cannot be had back. Accepts first who waits at the old one."""
         listener = listen(self.path, self._mode)
         self._accept_some()
-        self._selector.unregister(self._listener)
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(self._listener)
         self._listener.close()
         self._listener = listener
-        self._selector.register(listener, selectors.EVENT_READ, None)
+        if self._reserve_at == float("inf"):
+            self._selector.register(listener, selectors.EVENT_READ, None)
 
     # --- another process of the server takes its place ---------------------------------------------------
 
@@ -321,7 +330,8 @@ class Endpoint:
     def resume(self) -> None:
         """Accepts again."""
         self._is_paused = False
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        if self._reserve_at == float("inf"):
+            self._selector.register(self._listener, selectors.EVENT_READ, None)
 
     def leave(self) -> None:
         """The file is another process's."""
@@ -414,11 +424,27 @@ class Endpoint:
 
     def _turn_next_away(self) -> None:
         """Out of descriptors: ends one waiting connection with the help of a reserved descriptor; otherwise it would
-        wake us forever."""
-        os.close(self._reserve)
-        with contextlib.suppress(OSError):
-            self._turn_away(self._listener.accept()[0], "the endpoint is out of descriptors")
-        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        wake us forever. If it cannot be reserved again at once, because the whole machine has none left, nobody is
+        accepted for a while."""
+        if self._reserve >= 0:
+            os.close(self._reserve)
+            self._reserve = -1
+            with contextlib.suppress(OSError):
+                self._turn_away(self._listener.accept()[0], "the endpoint is out of descriptors")
+        self._reserve_again()
+
+    def _reserve_again(self) -> None:
+        is_out = self._reserve_at < float("inf")
+        try:
+            self._reserve = os.eventfd(0)
+        except OSError:
+            self._reserve_at = time.monotonic() + RESERVE_S
+            if not is_out and not self._is_paused:
+                self._selector.unregister(self._listener)
+            return
+        self._reserve_at = float("inf")
+        if is_out and not self._is_paused:
+            self._selector.register(self._listener, selectors.EVENT_READ, None)
 
     def _ready(self, connection: _Connection) -> None:
         if connection.listing:
@@ -586,7 +612,8 @@ class Endpoint:
         attached = connection.attached
         if attached and attached.status_fd >= 0 and connection.pidfd >= 0:
             peer = attached.peer
-            self._killed.add(peer.pid, peer.uid, peer.program, connection.pidfd, attached.status_fd)
+            with contextlib.suppress(OSError):  # out of descriptors: only a line of a list is lost
+                self._killed.add(peer.pid, peer.uid, peer.program, connection.pidfd, attached.status_fd)
         if connection.pidfd >= 0:
             os.close(connection.pidfd)
         if attached:

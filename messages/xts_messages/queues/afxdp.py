@@ -184,7 +184,13 @@ class LastWord:
         fd = int(lib.xts_afxdp_last_word_open(xsk.xsk_fd, index, xsk.queue_id))
         if fd < 0:
             raise OSError(-fd, f"transmit-only socket on queue {xsk.queue_id} of {xsk.interface}: {os.strerror(-fd)}")
-        self._fds = [fd, os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd)]
+        self._fds = [fd]
+        try:
+            self._fds += [os.dup(xsk.xsk_fd)]
+            self._fds += [os.dup(xsk.umem_fd)]
+        except OSError:  # an open one would keep the queue busy for ever
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -195,9 +201,9 @@ class LastWord:
     def flush(self) -> None:
         """Makes the kernel send what the other socket's owner had put into its ring, as far as it can."""
         # Python has sendto only in socket objects; this one only borrows the descriptor.
-        kick = socket.socket(AF_XDP, socket.SOCK_RAW, fileno=os.dup(self._fds[1]))
-        with kick, contextlib.suppress(OSError):
-            kick.send(b"", socket.MSG_DONTWAIT)
+        with contextlib.suppress(OSError):
+            with socket.socket(AF_XDP, socket.SOCK_RAW, fileno=os.dup(self._fds[1])) as kick:
+                kick.send(b"", socket.MSG_DONTWAIT)
 
     def send(self, frame: bytes) -> None:
         """Sends one frame that fits into a chunk. OSError: it was not sent."""

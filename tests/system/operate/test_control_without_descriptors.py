@@ -59,7 +59,7 @@ def test_there_is_room_again(tmp_path: Path) -> None:
         with without_descriptors(proxy):
             assert proxy.status()
         held = []
-        for _ in range(20):  # at the same time again
+        for _ in range(10):  # at the same time again
             held.append(socket.socket(socket.AF_UNIX))
             held[-1].connect(str(tmp_path / "proxy.sock"))
         assert proxy.status()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from beds.authority import certificate_for_localhost
+from beds.few_descriptors import few_descriptors
 from beds.metrics import value
 from beds.operated_proxy import PROXY, START_S, Proxy, running, wait, write_config
 from xts_lab.free_ports import free_port
@@ -68,6 +69,19 @@ def test_its_process_has_no_right_and_is_started_again(tmp_path: Path) -> None:
         proxy.process.terminate()
         assert proxy.ended() == 0
         assert not (tmp_path / "metrics.sock").exists()
+
+
+def test_one_that_cannot_be_started_again_for_lack_of_descriptors_is_started_later(tmp_path: Path) -> None:
+    with running(tmp_path) as proxy:
+        first = proxy.pid_of("xts-metrics")
+        os.kill(first, signal.SIGKILL)
+        wait(lambda: "starting it again" in proxy.log.read_text(), "line")
+        assert proxy.status()  # and what it had open for it is closed
+        with few_descriptors(proxy.process.pid, 0):
+            wait(lambda: "xts-metrics cannot be started: Too many open files" in proxy.log.read_text(), "line")
+            wait(lambda: proxy.status()["proxy"]["state"] == "running", "answer")
+        wait(lambda: proxy.pid_of("xts-metrics") != first, "other process")
+        assert "xts_" in proxy.metrics()
 
 
 def test_a_process_for_metrics_that_stands_still_harms_nobody(tmp_path: Path) -> None:

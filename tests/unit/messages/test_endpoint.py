@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from xts_messages._native import ffi, lib
 from xts_messages.attaching import endpoint
+from xts_messages.attaching import endpoint as endpoint_module
 from xts_messages.attaching.attach import attach, list_attachments, list_queues
 from xts_messages.attaching.endpoint import Attached, Endpoint, Grant, NotReady, Peer, Queues
 from xts_messages.attaching.status_page import read_status_page
@@ -429,6 +430,62 @@ def test_a_server_without_descriptors_turns_clients_away_and_recovers(server: Se
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     client.close()
     with attach(str(server.endpoint.path)):
+        pass
+
+
+def test_a_process_that_ends_while_there_are_no_descriptors_is_released(server: Server) -> None:
+    """It is not listed as killed, and that is all."""
+    server.endpoint.keep_ended(60)
+    attachment = attach(str(server.endpoint.path))
+    until(lambda: server.attached)
+    before = len(server.released)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        attachment.close()
+        until(lambda: len(server.released) == before + 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not server.endpoint.attachments
+
+
+def test_what_is_kept_for_a_lack_of_descriptors_is_had_back_later(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process takes the one that is free for a moment. Until there is one again nobody is accepted, and
+    nothing else is closed in its place."""
+    monkeypatch.setattr(endpoint_module, "RESERVE_S", 0.01)
+    endpoint, real = server.endpoint, os.eventfd
+    tries: list[int] = []
+
+    def full(*arguments: int) -> int:
+        tries.append(1)
+        raise OSError(errno.ENFILE, "no file table")
+
+    def accepts(*arguments: object) -> None:
+        raise OSError(errno.ENFILE, "no file table")
+
+    listener = endpoint._listener
+
+    class Full:
+        accept = accepts
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(listener, name)
+
+    monkeypatch.setattr(os, "eventfd", full)
+    endpoint._listener = Full()  # type: ignore[assignment]
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client.connect(str(endpoint.path))
+    until(lambda: len(tries) > 3)
+    assert endpoint._reserve == -1
+    endpoint._listener = listener
+    monkeypatch.setattr(os, "eventfd", real)
+    until(lambda: endpoint._reserve >= 0)
+    client.close()
+    with attach(str(endpoint.path)):
         pass
 
 

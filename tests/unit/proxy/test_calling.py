@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from beds.few_descriptors import few_descriptors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from xts_proxy.workers import worker_process
@@ -195,3 +196,31 @@ def test_a_message_in_any_pieces(body: bytes, sizes: list[int]) -> None:
 def test_every_method_declares_how_long_its_answer_may_be() -> None:
     methods = {name.removeprefix("on_") for name in dir(worker_process._Host) if name.startswith("on_")}
     assert methods == set(worker_process.ANSWER_BYTES_MAX)
+
+
+def test_descriptors_that_do_not_go_in(pair: tuple[Caller, socket.socket]) -> None:
+    """The call fails, in either direction, nothing stays open, and the next one is as ever."""
+    caller, process = pair
+    served = threading.Thread(target=serve, args=(process, {"descriptor": lambda came: (len(came), [0])}.get))
+    message = Message(100)
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        socket.send_fds(sender, [HEAD.pack(1, 0)], [0, 1])
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with few_descriptors(os.getpid(), 1):
+            assert message.receive(receiver)
+        with pytest.raises(OSError, match="Too many open files"):
+            message.check()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    served.start()
+    try:
+        for _ in range(2):
+            with few_descriptors(os.getpid(), 0), pytest.raises(OSError, match="Too many open files") as refused:
+                caller.call("descriptor")
+            assert refused.value.errno == errno.EMFILE and not caller.broken
+        result, came = caller.call("descriptor")
+        assert result == 0 and len(came) == 1
+        os.close(came[0])
+    finally:
+        caller._sock.close()
+        served.join(10)

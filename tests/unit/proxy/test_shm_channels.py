@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from beds.few_descriptors import few_descriptors
 from xts_messages.attaching.attach import attach
+from xts_messages.attaching.endpoint import Peer
 from xts_proxy.config.config import Config, Proxy
 from xts_proxy.config.config_limits import Limits
 from xts_proxy.queues.shm_channels import ShmChannels
@@ -109,3 +111,24 @@ def test_a_worker_that_cannot_take_a_process_is_the_reason_that_it_hears(
     (error,) = caught
     assert error.errno == errno.EUSERS and "no descriptors are left" in str(error)
     assert channels.refusals == 1 and not channels.clients
+
+
+@pytest.mark.parametrize("free", range(8))
+def test_what_was_made_for_a_process_that_there_is_no_room_for_is_closed(
+    channels: ShmChannels, worker: FakeWorker, free: int
+) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    peer = Peer(os.getpid(), os.getuid(), os.getgid(), "test", 0, 0)
+    with few_descriptors(os.getpid(), free):
+        try:
+            granted = channels._allocate(peer, 1)
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+            assert not channels.clients
+        else:
+            assert free >= 4
+            for fd in granted.descriptors:
+                os.close(fd)
+            for client in channels.clients.values():
+                client.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
