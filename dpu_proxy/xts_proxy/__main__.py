@@ -19,6 +19,7 @@ from xts_messages.attaching import attach_token
 from xts_messages.metrics.metric_list import add_list_metrics, list_asked, listing
 from xts_messages.services import exit_status
 from xts_messages.services.exit_status import FAILED, MISTAKE
+from xts_messages.services.log_lines import have_standard_descriptors
 from xts_messages.services.served_sockets import add_unserved, check_unserved, in_use, server_of
 from xts_messages.services.service_manager import manager
 from xts_messages.settings.config_mistakes import ConfigError, Mistake
@@ -207,6 +208,7 @@ def _add_control(command: argparse.ArgumentParser) -> None:
 @ends_with_reader
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0, or one of exit_status. Errors go to standard error."""
+    have_standard_descriptors()
     command_line = parser()
     options = command_line.parse_args(arguments)
     if list_asked(command_line, options):

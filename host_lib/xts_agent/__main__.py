@@ -16,6 +16,7 @@ from xts_messages.queues import rdma
 from xts_messages.services import exit_status
 from xts_messages.services.exit_status import FAILED, MISTAKE
 from xts_messages.services.log_format import handler
+from xts_messages.services.log_lines import have_standard_descriptors
 from xts_messages.services.readiness import Readiness
 from xts_messages.services.served_sockets import check_unserved, in_use, server_of
 from xts_messages.settings.config_mistakes import ConfigError, Mistake
@@ -83,6 +84,7 @@ def _wrong_here(config: AgentConfig) -> Iterator[tuple[str, str]]:
 @ends_with_reader
 def main(arguments: list[str] | None = None) -> int:
     """Runs until SIGTERM. Returns 0, or one of exit_status. Errors go to standard error."""
+    have_standard_descriptors()
     command_line = parser()
     options = command_line.parse_args(arguments)
     if list_asked(command_line, options):

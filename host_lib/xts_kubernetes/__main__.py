@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xts_messages.services.log_format import handler
+from xts_messages.services.log_lines import have_standard_descriptors
 from xts_messages.services.readiness import Readiness
 from xts_messages.terminal.standard_output import ends_with_reader
 
@@ -94,6 +95,7 @@ def _install_interposer(folder: Path) -> int:
 @ends_with_reader
 def main(arguments: list[str] | None = None) -> int:
     """Runs until SIGTERM. 0; 1: could not serve; 2: a bad option. What went wrong is on standard error."""
+    have_standard_descriptors()
     options = parser().parse_args(arguments)
     if options.install_interposer:
         return _install_interposer(Path(options.install_interposer))

@@ -22,8 +22,9 @@ import logging
 import os
 import socket
 import struct
-import sys
 from typing import Any, Literal
+
+from xts_messages.services.log_lines import LineHandler
 
 Format = Literal["auto", "text", "json", "journal"]
 FORMATS: tuple[Format, ...] = ("auto", "text", "json", "journal")
@@ -52,7 +53,7 @@ def handler(wanted: Format, program: str, text: str) -> logging.Handler:
     """The handler that writes records. `text`: the format of a line as text, for logging.Formatter."""
     if wanted == "journal" or (wanted == "auto" and _is_journal()):
         return JournalHandler(program)
-    made = logging.StreamHandler(sys.stderr)
+    made = LineHandler()
     made.setFormatter(JsonFormatter(program) if wanted == "json" else logging.Formatter(text))
     return made
 
@@ -88,7 +89,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-class JournalHandler(logging.Handler):
+class JournalHandler(LineHandler):
     """Writes to journald. Records that it does not take go to standard error, with the prefix that systemd parses
     (sd-daemon(3))."""
 
@@ -97,7 +98,7 @@ class JournalHandler(logging.Handler):
         self._program = program
         self._path = path
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def put(self, record: logging.LogRecord) -> bool:
         message = self.format(record)
         priority = _PRIORITIES.get(record.levelno, 6)
         entry = [("MESSAGE", message), ("PRIORITY", str(priority)), ("SYSLOG_IDENTIFIER", self._program)]
@@ -106,9 +107,8 @@ class JournalHandler(logging.Handler):
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
                 sender.sendto(b"".join(journal_field(*one) for one in entry), socket.MSG_DONTWAIT, self._path)
         except OSError:
-            for line in message.splitlines():
-                sys.stderr.write(f"<{priority}>{line}\n")
-            sys.stderr.flush()
+            return all([self._lines.put(f"<{priority}>{line}") for line in message.splitlines()])
+        return True
 
 
 def journal_field(name: str, value: str) -> bytes:

@@ -100,7 +100,7 @@ print(type(made).__name__)
 """
 
 
-@pytest.mark.parametrize(("leads", "expected"), [("journal", "JournalHandler"), ("elsewhere", "StreamHandler")])
+@pytest.mark.parametrize(("leads", "expected"), [("journal", "JournalHandler"), ("elsewhere", "LineHandler")])
 def test_auto_is_the_journal_where_standard_error_leads_there(leads: str, expected: str) -> None:
     ended = subprocess.run([sys.executable, "-c", LOGS, leads], check=True, capture_output=True, text=True)
     assert ended.stdout.strip() == expected
