@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+
+from beds.process_limits import limited
 
 
 def numbers_below(pid: int, free: int) -> int:
@@ -32,21 +33,14 @@ def _is_open(number: int) -> bool:
 @contextmanager
 def few_descriptors(pid: int, free: int, least: int = 0) -> Iterator[None]:
     """Lowers the soft limit, not below `least`: poll() takes no list that is longer than the limit."""
-    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
-    before = next(line for line in limits if line.startswith("Max open files")).split()[3]
-    _limit(pid, max(numbers_below(pid, free), least))
+    limit = max(numbers_below(pid, free), least)
+    if pid != os.getpid():
+        with limited(pid, "Max open files", "nofile", limit):
+            yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
     try:
         yield
     finally:
-        with suppress(ProcessLookupError, subprocess.CalledProcessError):  # it has ended
-            _limit(pid, int(before))
-
-
-def _limit(pid: int, count: int) -> None:
-    """As the process's user: a machine may have no CAP_SYS_RESOURCE."""
-    owner = Path(f"/proc/{pid}").stat()
-    if owner.st_uid == os.geteuid():
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (count, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
-        return
-    as_its_user = ["setpriv", f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}", "--clear-groups"]
-    subprocess.run([*as_its_user, "prlimit", "--pid", str(pid), f"--nofile={count}:"], check=True)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

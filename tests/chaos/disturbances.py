@@ -16,7 +16,7 @@ from xts_lab.card import Cable
 from xts_lab.slow_cable import Pace
 from xts_lab.wire import set_cables, set_paces
 
-from chaos import few_descriptors
+from chaos import few_descriptors, few_threads, little_memory
 from chaos.disturbance import (
     Allows,
     Disturbance,
@@ -209,6 +209,8 @@ TABLE = (
     Disturbance("a busy machine", "machine", Allows.NOTHING, _busy_machine),
     Disturbance("kill of a program", "program", Allows.NOTHING, _kill_a_program, apart_from="agent"),
     *few_descriptors.TABLE,
+    *few_threads.TABLE,
+    *little_memory.TABLE,
 )
 
 

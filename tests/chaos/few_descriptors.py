@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from beds.few_descriptors import few_descriptors
-from beds.metrics import scrape
-from xts_proxy.status import control_socket
 
 from chaos.disturbance import Allows, Disturbance, over_ethernet, relayed
 from chaos.scene import Scene
@@ -20,24 +15,11 @@ MORE_MAX = 6
 POLLED = 8
 
 
-def _asked(scene: Scene) -> None:
-    """What people ask of a proxy at such a time. It may refuse each."""
-    status = control_socket.Question("status", connections=True)
-    for ask in (
-        lambda: control_socket.ask(str(scene.lab.control), status, 2.0),
-        lambda: control_socket.reload(str(scene.lab.control)),
-        lambda: scrape(scene.lab.metrics_path("proxy")),
-        lambda: os.kill(scene.proxy().pid, signal.SIGHUP),
-    ):
-        with suppress(OSError):
-            ask()
-
-
 def _process(name: str) -> Callable[[Scene, random.Random], None]:
     def do(scene: Scene, chance: random.Random) -> None:
         (pid,) = scene.pids_of(name)
         with few_descriptors(pid, chance.randrange(MORE_MAX), POLLED):
-            _asked(scene)
+            scene.ask()
             time.sleep(chance.uniform(0.2, 1.5))
 
     return do

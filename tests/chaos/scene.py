@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from beds import process_tree
 from beds.authority import Authority, tls_tables
+from beds.metrics import scrape
 from beds.operated_proxy import wait
 from beds.restarts import RULES
 from xts_lab.lab import Lab
@@ -70,6 +71,18 @@ class Scene:
         before = taken()
         os.kill(self.proxy().pid, signal.SIGHUP)
         wait(lambda: taken() > before, "reload", WAIT_S)
+
+    def ask(self) -> None:
+        """What people ask of a proxy when something is wrong. It may refuse each."""
+        status = control_socket.Question("status", connections=True)
+        for ask in (
+            lambda: control_socket.ask(str(self.lab.control), status, 2.0),
+            lambda: control_socket.reload(str(self.lab.control)),
+            lambda: scrape(self.lab.metrics_path("proxy")),
+            lambda: os.kill(self.proxy().pid, signal.SIGHUP),
+        ):
+            with suppress(OSError):
+                ask()
 
     # --- the agent --------------------------------------------------------------------------------------------
 

@@ -11,8 +11,10 @@ it was read. Who has asked (`xts-proxy reload`) is told the outcome of the first
 
 from __future__ import annotations
 
+import _thread
 import asyncio
-import threading
+import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +31,9 @@ from xts_proxy.workers.worker_process import WorkerProcess
 
 _Result = TypeVar("_Result")
 Notes = list[tuple[int, str]]
+
+#: In which a thread begins, also on a busy machine.
+_BEGINS_S = 20.0
 
 
 class RefusedError(Exception):
@@ -105,8 +110,8 @@ class Reload:
             except asyncio.CancelledError:
                 self._tell(asking, ["the proxy stops"])
                 raise
-            except RefusedError as refused:
-                lines = refused.lines
+            except (RefusedError, OSError, MemoryError) as refused:
+                lines = _lines_of(refused)
                 for line in lines:
                     LOG.error("reload: %s", line)
                 LOG.error("reload: the configuration in force stays")
@@ -159,8 +164,17 @@ class Reload:
                     LOG.warning("reload: %s", error.strerror)
 
 
+def _lines_of(refused: RefusedError | OSError | MemoryError) -> list[str]:
+    if isinstance(refused, RefusedError):
+        return refused.lines
+    return [refused.strerror or str(refused) if isinstance(refused, OSError) else os.strerror(errno.ENOMEM)]
+
+
 async def in_thread(run: Callable[[], _Result]) -> _Result:
-    """Its result. Unlike asyncio.to_thread(), the end of the loop does not wait for a thread that hangs."""
+    """Its result. OSError EAGAIN: there is no thread.
+
+    Unlike with asyncio.to_thread(), the end of the loop does not wait for a thread that hangs. Not a threading.Thread:
+    its start() waits for ever for one that memory runs out for as it begins."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Result] = loop.create_future()
 
@@ -172,8 +186,11 @@ async def in_thread(run: Callable[[], _Result]) -> _Result:
         else:
             future.set_result(result)  # type: ignore[arg-type] # None is a result, too
 
+    begun = asyncio.Event()
+
     def body() -> None:
         result, problem = None, None
+        loop.call_soon_threadsafe(begun.set)
         try:
             result = run()
         except BaseException as error:  # told to who waits
@@ -181,5 +198,10 @@ async def in_thread(run: Callable[[], _Result]) -> _Result:
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(tell, result, problem)
 
-    threading.Thread(target=body, name="reload", daemon=True).start()
+    try:
+        _thread.start_new_thread(body, ())
+        await asyncio.wait_for(begun.wait(), _BEGINS_S)
+    except (RuntimeError, MemoryError, TimeoutError):
+        future.cancel()
+        raise OSError(errno.EAGAIN, "no thread can be started (limit of processes, or memory)") from None
     return await future

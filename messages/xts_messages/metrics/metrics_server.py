@@ -15,6 +15,7 @@ HTTP is the standard library's and the text prometheus_client's.
 
 from __future__ import annotations
 
+import _thread
 import base64
 import errno
 import hmac
@@ -40,6 +41,8 @@ from prometheus_client.registry import Collector
 from xts_messages.metrics.metrics_credentials import CredentialError, Credentials
 
 REQUEST_S = 10.0
+#: After its time, for a connection that has been shut down: its thread closes it.
+_GIVEN_UP_S = 5.0
 CONNECTIONS_MAX = 16
 ANSWER_S = 8.0
 #: After an answer the owner is left alone for this many times as long as the answer took.
@@ -113,9 +116,11 @@ class Owner:
         return json.loads(answer)
 
     def _read(self) -> None:
-        with suppress(OSError), self._connection.makefile("rb") as stream:
-            self._read_messages(stream)
-        self._ended()
+        try:
+            with suppress(OSError), self._connection.makefile("rb") as stream:
+                self._read_messages(stream)
+        finally:  # also without memory: nobody else would answer
+            self._ended()
 
     def _read_messages(self, stream: BinaryIO) -> None:
         while len(head := stream.read(_HEAD.size)) == _HEAD.size:
@@ -218,7 +223,8 @@ class Server(ThreadingMixIn, WSGIServer):
                 _end(connection)
             self._open[request] = time.monotonic() + REQUEST_S, request
         try:
-            super().process_request(request, client_address)
+            # not a Thread, whose start() waits for ever for one that memory runs out for as it begins
+            _thread.start_new_thread(self.process_request_thread, (request, client_address))
         except BaseException:  # no thread could be made
             with self._lock:
                 del self._open[request]
@@ -249,9 +255,12 @@ class Server(ThreadingMixIn, WSGIServer):
         """Twice a second: ends connections that take too long in total. A socket's timeout is for a single call."""
         now = time.monotonic()
         with self._lock:
-            for until, connection in self._open.values():
+            for request, (until, connection) in list(self._open.items()):
                 if now >= until:
                     _end(connection)
+                if now >= until + _GIVEN_UP_S:  # its thread has never begun
+                    del self._open[request]
+                    request.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Writes nothing: only the scraper's connection ends."""
