@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -16,7 +17,10 @@ from xts_bpf import _native
 
 ffi, lib = _native.ffi, _native.lib
 #: linux/sockios.h
-_SIOCGIFFLAGS, _SIOCGIFMTU, _SIOCGIFHWADDR = 0x8913, 0x8921, 0x8927
+_SIOCGIFNAME, _SIOCGIFINDEX, _SIOCGIFFLAGS, _SIOCGIFMTU, _SIOCGIFHWADDR = 0x8910, 0x8933, 0x8913, 0x8921, 0x8927
+_NOTHING_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+#: What the kernel says of an interface that is not there.
+_NONE = (errno.ENODEV, errno.ENXIO)
 _IFF_UP = 0x1
 _IFREQ_BYTES, _NAME_BYTES = 40, 16
 
@@ -35,25 +39,44 @@ class InterfaceState:
 
 def read_state(name: str, index: int = 0) -> InterfaceState | None:
     """The interface of this name in this network namespace, or else the one of this number, which was renamed; None:
-    there is neither."""
-    try:
-        found = socket.if_nametoindex(name)
-    except OSError:
-        if not index:
-            return None
+    there is neither. OSError: nobody knows, as there are no descriptors or no memory to ask with."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as control:
         try:
-            found, name = index, socket.if_indextoname(index)
-        except OSError:
-            return None
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as control:
-            flags, mtu, mac = (_asked(control, what, name) for what in (_SIOCGIFFLAGS, _SIOCGIFMTU, _SIOCGIFHWADDR))
-    except OSError:  # it has gone meanwhile
-        return None
-    program = ffi.new("uint32_t *")
-    lib.xts_bpf_attached(found, program)
+            found = _find(control, name, index)
+            flags, mtu, mac = (_asked(control, what, found) for what in (_SIOCGIFFLAGS, _SIOCGIFMTU, _SIOCGIFHWADDR))
+            number = _number(_asked(control, _SIOCGIFINDEX, found))
+            program = _program(number)
+        except OSError as error:
+            if error.errno in _NONE:
+                return None
+            raise
     up = bool(struct.unpack_from("=H", flags)[0] & _IFF_UP)
-    return InterfaceState(found, name, up, mac[2:8], struct.unpack_from("=i", mtu)[0], int(program[0]))
+    return InterfaceState(number, found, up, mac[2:8], _number(mtu), program)
+
+
+def _find(control: socket.socket, name: str, index: int) -> str:
+    """Its name. OSError ENODEV."""
+    try:
+        _asked(control, _SIOCGIFINDEX, name)
+    except OSError as error:
+        if error.errno not in _NONE or not index:
+            raise
+        request = bytearray(_IFREQ_BYTES)
+        struct.pack_into("=i", request, _NAME_BYTES, index)
+        return fcntl.ioctl(control, _SIOCGIFNAME, bytes(request))[:_NAME_BYTES].split(b"\0")[0].decode()
+    return name
+
+
+def _program(index: int) -> int:
+    """The number of its XDP program; 0: it has none."""
+    program = ffi.new("uint32_t *")
+    if -(error := int(lib.xts_bpf_attached(index, program))) in _NOTHING_LEFT:
+        raise OSError(-error, os.strerror(-error))
+    return int(program[0])
+
+
+def _number(answer: bytes) -> int:
+    return int(struct.unpack_from("=i", answer)[0])
 
 
 def _asked(control: socket.socket, what: int, name: str) -> bytes:

@@ -45,7 +45,7 @@ class KeptInterface:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`program` None: we have no right to attach it, but know its number. OSError ENODEV: the interface has gone
-        already."""
+        already; or as read_state()."""
         self.configured = interface
         self._program, self.program_id = program, program_id
         self._log, self._now = log, now
@@ -65,6 +65,7 @@ class KeptInterface:
         self._poll_at, self._poll_s = 0.0, POLL_S
         self._said = ""  # the problem that the log has
         self._needs_rights = False  # the problem is that we may not mend something
+        self._blind = False  # there is nothing left to look with
 
     @property
     def name(self) -> str:
@@ -82,14 +83,28 @@ class KeptInterface:
 
     def wait_s(self) -> float | None:
         """When to look again, in seconds, if the kernel says nothing before; None: not before."""
-        return max(0.0, self._poll_at - self._now()) if self.problem else None
+        return max(0.0, self._poll_at - self._now()) if self.problem or self._blind else None
 
     def look(self, *, unbound: bool = False) -> bool:
         """Compares, mends, and logs what is new. `unbound`: any_unbound() of the queues' sockets. True: report() is
         another one."""
         before = self.report()
-        self._judge(self._compare(read_state(self.configured, self.state.index), unbound))
+        try:
+            found = read_state(self.configured, self.state.index)
+        except OSError as error:  # that says nothing of the interface, which may be as ever
+            self._note_blind(error, unbound)
+            return False
+        self._blind = False
+        self._judge(self._compare(found, unbound))
         return self.report() != before
+
+    def _note_blind(self, error: OSError, unbound: bool) -> None:
+        """It cannot be looked at."""
+        if not self._blind:
+            self._log.warning("%s cannot be looked at: %s; trying again", self.name, error.strerror)
+        self._blind = True
+        self.lost |= unbound  # which the kernel says once only
+        self._poll_at = self._now() + POLL_S
 
     def postpone(self, problem: str) -> None:
         """Something that look() cannot see is wrong: a queue could not be opened. All are opened again later."""

@@ -48,6 +48,7 @@ TABLE = (
     Disturbance(_of("the supervisor"), "proxy", Allows.NEW_FAIL, _process("supervisor")),
     Disturbance(_of("the key process"), "proxy", Allows.NEW_FAIL, _process("xts-keys")),
     Disturbance(_of("the metrics process"), "metrics", Allows.NOTHING, _process("xts-metrics")),
+    Disturbance(_of("the proxy's opener"), "proxy", Allows.NOTHING, _process("xts-opener"), over_ethernet),
     Disturbance(_of("the agent"), "agent", Allows.NEW_FAIL, _process("agent"), over_ethernet),
     Disturbance(_of("the agent's opener"), "agent", Allows.NEW_FAIL, _agents_child("xts-opener"), over_ethernet),
     Disturbance(_of("the agent's keeper"), "agent", Allows.NEW_FAIL, _agents_child("xts-keeper"), relayed),

@@ -19,12 +19,13 @@ from xts_proxy.config.config import Config
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.workers.name_servers import Device, of_device
 
-SETTLE_S, EVERY_S = 0.1, 1.0
+SETTLE_S, EVERY_S, AGAIN_S = 0.1, 1.0, 5.0
 
 
 class DeviceWatch:
     """`config` returns the configuration for which the device is read; `tell` tells the workers. An OSError of `tell`
-    is logged, and the workers are told again at the next change. `looked` is called at each look, whatever it finds."""
+    is logged, and the workers are told again after a while, or at the next change. `looked` is called at each look,
+    whatever it finds."""
 
     def __init__(
         self, config: Callable[[], Config], tell: Callable[[Device], None], looked: Callable[[], None] = lambda: None
@@ -69,13 +70,14 @@ class DeviceWatch:
         self._timer = None
         self._looked_s = time.monotonic()
         self._looked()
-        device = of_device(self._config())
-        if device == self.known:
-            return  # statistics of a link, or an address that does not matter
         try:
+            device = of_device(self._config())
+            if device == self.known:
+                return  # statistics of a link, or an address that does not matter
             self._tell(device)
         except OSError as error:
             LOG.warning("interfaces of the device have changed, and the workers cannot be told: %s", error.strerror)
+            self._timer = asyncio.get_running_loop().call_later(AGAIN_S, self._look)
             return
         self.known = device
         LOG.info("interfaces of the device: %s", ", ".join(one.name for one in device.interfaces))

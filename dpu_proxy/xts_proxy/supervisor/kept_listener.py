@@ -136,8 +136,8 @@ class KeptListener:
             return
 
     def _look(self) -> None:
-        self._file.look(self._listen_again)
         self._timer = asyncio.get_running_loop().call_later(kept_file.EVERY_S, self._look)
+        self._file.look(self._listen_again)
 
     def _listen_again(self) -> None:
         listener = listen_unix(self.path, self._mode)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 
 class Periodic:
-    """Calls a function at start(), and then every period_s until stop()."""
+    """Calls a function at start(), and then every period_s until stop(). One call that fails, as for lack of memory or
+    descriptors, is not the last one."""
 
     def __init__(self, period_s: float, call: Callable[[], None]) -> None:
         self._period_s = period_s
@@ -16,8 +17,8 @@ class Periodic:
 
     def start(self) -> None:
         """In the running loop."""
-        self._call()
         self._handle = asyncio.get_running_loop().call_later(self._period_s, self.start)
+        self._call()
 
     def stop(self) -> None:
         """Harmless when repeated, or before start()."""

@@ -535,12 +535,12 @@ class Supervisor:
     def _stay_alive(self) -> None:
         if not self.readiness.alive_every_s or not self.workers:
             return
+        asyncio.get_running_loop().call_later(self.readiness.alive_every_s, self._stay_alive)
         if not self._is_succeeded() and all(answers(worker) for worker in self.workers):
             if self.taking and self.state == "taking over":
                 self.taking.alive()
             else:
                 self.readiness.alive()
-        asyncio.get_running_loop().call_later(self.readiness.alive_every_s, self._stay_alive)
 
     def _on_endpoint(self) -> None:
         """The endpoint is readable, or a timeout there has passed."""

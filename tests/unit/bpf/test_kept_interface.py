@@ -23,9 +23,12 @@ class Kernel:
     def __init__(self) -> None:
         self.now = 1000.0
         self.attached = 0
+        self.blind: OSError | None = None
         self.link: InterfaceState | None = InterfaceState(3, "xts0", True, bytes(6), 62_000, OURS)
 
     def read_state(self, _name: str, _index: int = 0) -> InterfaceState | None:
+        if self.blind:
+            raise self.blind
         return self.link
 
     def attach_again(self, index: int) -> None:
@@ -67,6 +70,24 @@ def test_nothing_is_said_while_nothing_happens(kernel: Kernel, caplog: pytest.Lo
         assert not look(kept)
         assert kept.wait_s() is None
     assert not caplog.text
+
+
+@pytest.mark.parametrize("unbound", [False, True])
+def test_without_descriptors_to_look_with_nothing_is_concluded(
+    kernel: Kernel, caplog: pytest.LogCaptureFixture, unbound: bool
+) -> None:
+    """It is looked at again soon, and then found as it is, or as it has become."""
+    kept = kept_by(kernel)
+    kernel.blind = OSError(errno.EMFILE, "Too many open files")
+    for number in range(10):
+        assert not look(kept, unbound=unbound and not number)
+        assert not kept.problem
+        assert kept.wait_s() == POLL_S
+        kernel.now += POLL_S
+    assert caplog.text.count("cannot be looked at") == 1
+    kernel.blind = None
+    assert look(kept) == unbound  # its sockets have lost it: its queues are opened again
+    assert kept.wait_s() is None
 
 
 def test_a_fight_is_given_up_bit_by_bit(kernel: Kernel, caplog: pytest.LogCaptureFixture) -> None:
