@@ -261,10 +261,11 @@ class Lab(AbstractContextManager["Lab"]):
         command = [sys.executable, "-m", "xts_proxy", "--config", str(self.directory / "proxy.toml")]
         return self.spawn("dpu", command, name="proxy", ready=True, environment=environment)
 
-    def start_agent(self, environment: Mapping[str, str] | None = None) -> Record:
-        """Starts the agent of an afxdp lab: at the beginning, and when it was stopped or killed."""
+    def start_agent(self, environment: Mapping[str, str] | None = None, python: str = sys.executable) -> Record:
+        """Starts the agent of an afxdp lab: at the beginning, and when it was stopped or killed. `python`: that of the
+        installation that it is of."""
         mac = topology.mac_address(self.name, topology.DPU_XTS)
-        command = [sys.executable, "-m", "xts_agent", "--interface", topology.HOST_XTS.interface]
+        command = [python, "-m", "xts_agent", "--interface", topology.HOST_XTS.interface]
         command += ["--endpoint", str(self.endpoint), "--peer-mac", mac]
         for key, value in self._steering().items():
             command += [f"--{key.replace('_', '-')}", value]

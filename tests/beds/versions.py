@@ -51,7 +51,15 @@ def _revision() -> str:
 
 def previous() -> Version:
     """Built when it is asked for the first time. NoVersionError; RuntimeError: it cannot be built."""
-    commit = _revision()
+    return _of_commit(_revision())
+
+
+def version_of(name: str) -> Version:
+    """That of a commit or tag. As previous()."""
+    return _of_commit(_git("rev-parse", "--verify", name + "^{commit}"))
+
+
+def _of_commit(commit: str) -> Version:
     place = TOP / "build/versions" / commit
     python = place / "environment/bin/python"
     if not (place / "built").exists():

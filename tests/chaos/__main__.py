@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from beds.versions import version_of
+
 from chaos.session import Wanted, run
 from chaos.ways import WAYS
 
@@ -27,13 +29,15 @@ def main() -> int:
     parser.add_argument(
         "--pause-ms", type=float, default=10, help="of programs, before the next request (default: %(default)s)"
     )
+    parser.add_argument("--previous", metavar="COMMIT", help="proxy and agent become that version, too, and this again")
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="xts-chaos-"))
     folder.chmod(0o755)
     print(f"seed {seed}; what programs say is in {folder}", flush=True)
     try:
-        wanted = Wanted(options.way, seed, options.seconds, options.only, pause_s=options.pause_ms / 1000)
+        other = version_of(options.previous) if options.previous else None
+        wanted = Wanted(options.way, seed, options.seconds, options.only, pause_s=options.pause_ms / 1000, other=other)
         outcome = run(wanted, folder, lambda line: print(line, flush=True))
     except ValueError as error:
         print(f"tests/chaos/run: {error}", file=sys.stderr)
@@ -41,6 +45,7 @@ def main() -> int:
     for failure in outcome.failures:
         print(f"FAILED {failure}")
     again = f"; again: tests/chaos/run --way {options.way} --seed {seed}" if outcome.failures else ""
+    again += f" --previous {options.previous}" if again and options.previous else ""
     print(
         f"{outcome.steps} steps, all on again after at most {outcome.slowest_s:.1f} s, "
         f"{len(outcome.failures)} failures{again}"

@@ -16,7 +16,7 @@ from xts_lab.card import Cable
 from xts_lab.slow_cable import Pace
 from xts_lab.wire import set_cables, set_paces
 
-from chaos import few_descriptors, few_threads, little_memory
+from chaos import broken_files, few_descriptors, few_threads, little_memory, other_version
 from chaos.disturbance import (
     Allows,
     Disturbance,
@@ -35,8 +35,7 @@ def _upgrade(scene: Scene, chance: random.Random) -> None:
 
 
 def _restart(scene: Scene, chance: random.Random) -> None:
-    scene.end_proxy(signal.SIGTERM)
-    scene.start_proxy()
+    scene.restart()
 
 
 def _kill_proxy(scene: Scene, chance: random.Random) -> None:
@@ -79,12 +78,11 @@ def _stopped(*names: str) -> Callable[[Scene, random.Random], None]:
 def _kill_agent(scene: Scene, chance: random.Random) -> None:
     scene.end_agent(signal.SIGKILL)
     time.sleep(chance.uniform(0.0, 0.5))
-    scene.lab.start_agent()
+    scene.start_agent()
 
 
 def _restart_agent(scene: Scene, chance: random.Random) -> None:
-    scene.lab.stop_program("agent")
-    scene.lab.start_agent()
+    scene.restart_agent()
 
 
 def _kill_agents_child(name: str) -> Callable[[Scene, random.Random], None]:
@@ -208,11 +206,12 @@ TABLE = (
     Disturbance("a link that is down for long", "link", Allows.ENDS, _link_down(3.5, 5.0), over_ethernet),
     Disturbance("a busy machine", "machine", Allows.NOTHING, _busy_machine),
     Disturbance("kill of a program", "program", Allows.NOTHING, _kill_a_program, apart_from="agent"),
+    *broken_files.TABLE,
     *few_descriptors.TABLE,
     *few_threads.TABLE,
     *little_memory.TABLE,
 )
 
 
-def of_way(way: Way) -> list[Disturbance]:
-    return [one for one in TABLE if one.on(way)]
+def of_way(way: Way, *, has_other_version: bool = False) -> list[Disturbance]:
+    return [one for one in (*TABLE, *(other_version.TABLE if has_other_version else ())) if one.on(way)]

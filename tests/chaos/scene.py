@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from beds.authority import Authority, tls_tables
 from beds.metrics import scrape
 from beds.operated_proxy import wait
 from beds.restarts import RULES
+from beds.versions import TODAY, Version
 from xts_lab.lab import Lab
 from xts_lab.running_programs import Record
 from xts_proxy.status import control_socket
@@ -28,8 +28,11 @@ SETTINGS = "[proxy]\ndrain_timeout_s = 1\n"
 
 
 class Scene:
-    def __init__(self, lab: Lab, folder: Path) -> None:
+    def __init__(self, lab: Lab, folder: Path, versions: Sequence[Version] = (TODAY,)) -> None:
+        """`versions`: of proxy and agent; this one, and the other that they may be of."""
         self.lab, self.folder = lab, folder
+        self._versions = versions
+        self.proxy_version = self.agent_version = versions[0]
         self.seen: list[Seen] = []
         self.loads: list[Load] = []
         self._proxy = "proxy"  # the name of the running one's record
@@ -45,11 +48,18 @@ class Scene:
     def _spawn(self, *verb: str) -> None:
         self._count += 1
         self._proxy = f"proxy-{self._count}"
-        command = [sys.executable, "-m", "xts_proxy", "--config", str(self.lab.directory / "proxy.toml"), *verb]
+        command = self.proxy_version.program("xts_proxy", "--config", str(self.lab.directory / "proxy.toml"), *verb)
         self.lab.spawn("dpu", command, name=self._proxy, ready=True)
+
+    def other(self, version: Version) -> Version:
+        return next((one for one in self._versions if one is not version), version)
 
     def start_proxy(self) -> None:
         self._spawn()
+
+    def restart(self) -> None:
+        self.end_proxy(signal.SIGTERM)
+        self.start_proxy()
 
     def upgrade(self) -> None:
         before = self.proxy()
@@ -96,6 +106,13 @@ class Scene:
         os.kill(record.pid, number)
         wait(lambda: not record.alive, "end of the agent", WAIT_S)
 
+    def start_agent(self) -> None:
+        self.lab.start_agent(python=self.agent_version.python)
+
+    def restart_agent(self) -> None:
+        self.lab.stop_program("agent")
+        self.start_agent()
+
     def agents_child(self, name: str) -> int:
         return process_tree.one(self.agent().pid, name, WAIT_S)
 
@@ -127,14 +144,14 @@ class Scene:
 
 
 @contextmanager
-def scene(way: Way, folder: Path, pause_s: float) -> Iterator[Scene]:
+def scene(way: Way, folder: Path, pause_s: float, versions: Sequence[Version] = (TODAY,)) -> Iterator[Scene]:
     """Loads are running when it begins. `folder`: for what programs say, and certificates. `pause_s`: of loads, between
     an answer and the next request."""
     (folder / "rules").write_text(RULES)
     tables = tls_tables(folder, Authority())
     lab = Lab(f"c{os.getpid()}{way.name}", queue=way.queue, tables=tables, metrics=True, **way.settings)
     lab.up()
-    made = Scene(lab, folder)
+    made = Scene(lab, folder, versions)
     try:
         path = lab.directory / "proxy.toml"
         path.write_text(path.read_text().replace("[proxy]\n", SETTINGS, 1))

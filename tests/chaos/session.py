@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from beds.versions import TODAY, Version
+
 from chaos.disturbance import Disturbance
 from chaos.disturbances import of_way
 from chaos.oracle import Failure, Oracle
@@ -60,17 +62,19 @@ class Wanted:
     only: str = ""
     steps: int = 1 << 30
     pause_s: float = 0.01
+    other: Version | None = None  # which proxy and agent may become
 
 
 def run(wanted: Wanted, folder: Path, say: Callable[[str], None]) -> Outcome:
     """`folder`: where what programs say is kept. ValueError: there is no such disturbance."""
     way = WAYS[wanted.way]
-    table = [one for one in of_way(way) if wanted.only in one.name]
+    every = of_way(way, has_other_version=wanted.other is not None)
+    table = [one for one in every if wanted.only in one.name]
     if not table:
-        names = ", ".join(one.name for one in of_way(way))
+        names = ", ".join(one.name for one in every)
         raise ValueError(f"no disturbance of {wanted.way} has {wanted.only!r} in its name: {names}")
     outcome = Outcome()
-    with scene(way, folder, wanted.pause_s) as made:
+    with scene(way, folder, wanted.pause_s, (TODAY, wanted.other) if wanted.other else (TODAY,)) as made:
         oracle = Oracle(made)
         oracle.all_got_on(None, time.monotonic())
         oracle.judge(None, time.monotonic())

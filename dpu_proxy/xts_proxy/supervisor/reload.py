@@ -15,6 +15,7 @@ import _thread
 import asyncio
 import errno
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ Notes = list[tuple[int, str]]
 
 #: In which a thread begins, also on a busy machine.
 _BEGINS_S = 20.0
+_NO_MEMORY_S = 0.1
 
 
 class RefusedError(Exception):
@@ -190,13 +192,12 @@ async def in_thread(run: Callable[[], _Result]) -> _Result:
 
     def body() -> None:
         result, problem = None, None
-        loop.call_soon_threadsafe(begun.set)
+        _have_called(loop, begun.set)
         try:
             result = run()
         except BaseException as error:  # told to who waits
             problem = error
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(tell, result, problem)
+        _have_called(loop, tell, result, problem)
 
     try:
         _thread.start_new_thread(body, ())
@@ -205,3 +206,14 @@ async def in_thread(run: Callable[[], _Result]) -> _Result:
         future.cancel()
         raise OSError(errno.EAGAIN, "no thread can be started (limit of processes, or memory)") from None
     return await future
+
+
+def _have_called(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: object) -> None:
+    """From a thread, in the loop, which waits for it: so also without memory, as soon as there is some."""
+    with suppress(RuntimeError):  # the loop has ended
+        while True:
+            try:
+                loop.call_soon_threadsafe(call, *arguments)
+                return
+            except MemoryError:
+                time.sleep(_NO_MEMORY_S)
