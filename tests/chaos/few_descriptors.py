@@ -39,6 +39,13 @@ def _program(scene: Scene, chance: random.Random) -> None:
         time.sleep(chance.uniform(0.2, 1.5))
 
 
+def _upgrade(scene: Scene, chance: random.Random) -> None:
+    """It may fail. Then the running proxy goes on, and the next one is as ever."""
+    with few_descriptors(scene.proxy().pid, chance.randrange(30), POLLED):
+        scene.try_upgrade()
+    scene.upgrade()
+
+
 def _of(name: str) -> str:
     return f"few descriptors for {name}"
 
@@ -46,6 +53,7 @@ def _of(name: str) -> str:
 TABLE = (
     Disturbance(_of("the workers"), "proxy", Allows.NEW_FAIL, _process("xts-workers")),
     Disturbance(_of("the supervisor"), "proxy", Allows.NEW_FAIL, _process("supervisor")),
+    Disturbance(_of("an upgrade"), "proxy", Allows.SHARED_END, _upgrade),
     Disturbance(_of("the key process"), "proxy", Allows.NEW_FAIL, _process("xts-keys")),
     Disturbance(_of("the metrics process"), "metrics", Allows.NOTHING, _process("xts-metrics")),
     Disturbance(_of("the proxy's opener"), "proxy", Allows.NOTHING, _process("xts-opener"), over_ethernet),

@@ -15,7 +15,7 @@ from beds.metrics import scrape
 from beds.operated_proxy import wait
 from beds.restarts import RULES
 from beds.versions import TODAY, Version
-from xts_lab.lab import Lab
+from xts_lab.lab import Lab, LabError
 from xts_lab.running_programs import Record
 from xts_proxy.status import control_socket
 
@@ -47,9 +47,10 @@ class Scene:
 
     def _spawn(self, *verb: str) -> None:
         self._count += 1
-        self._proxy = f"proxy-{self._count}"
+        name = f"proxy-{self._count}"
         command = self.proxy_version.program("xts_proxy", "--config", str(self.lab.directory / "proxy.toml"), *verb)
-        self.lab.spawn("dpu", command, name=self._proxy, ready=True)
+        self.lab.spawn("dpu", command, name=name, ready=True)
+        self._proxy = name
 
     def other(self, version: Version) -> Version:
         return next((one for one in self._versions if one is not version), version)
@@ -65,6 +66,16 @@ class Scene:
         before = self.proxy()
         self._spawn("upgrade")
         wait(lambda: not before.alive, "end of the proxy before", WAIT_S)
+
+    def try_upgrade(self) -> bool:
+        """False: it has failed, and the running proxy goes on."""
+        before = self.proxy()
+        try:
+            self.upgrade()
+        except LabError:
+            assert before.alive, "an upgrade has failed, and neither proxy runs"
+            return False
+        return True
 
     def end_proxy(self, number: signal.Signals) -> None:
         os.kill(self.proxy().pid, number)

@@ -59,7 +59,7 @@ from xts_proxy.tenants.limit_refusals import RefusalLog
 from xts_proxy.tenants.tenants import Tenants
 from xts_proxy.tls.key_lateness import KeyLog
 from xts_proxy.tls.keys import KeyProcess
-from xts_proxy.upgrade.giving import Giving, check_peer, names_of
+from xts_proxy.upgrade.giving import Giving, check_peer, check_room, names_of
 from xts_proxy.upgrade.program_files import this_program
 from xts_proxy.upgrade.taking import GoesOnError, Parts, Taking
 from xts_proxy.workers.device_clock import DeviceClock
@@ -438,14 +438,16 @@ class Supervisor:
                 raise OSError(errno.EBUSY, "the new proxy of the last attempt has not ended, and has queues")
             if self.channels.unmovable:
                 raise OSError(errno.EOPNOTSUPP, self.channels.unmovable)
+            assert self.process
+            held = sum(one["pool_used"]["descriptors"] for one in self.process.call("tenants").values())
+            check_room(int(held), len(self.channels.served()))
+            channels = self.channels
+            control = [(self._control.path, self._control.listener)] if self._control else []
+            duplicates = names_of([*control, *self._passed_on, *channels.listeners])
         except OSError:
             sock.close()
             raise
         LOG.info("upgrade: process %d takes over", pid)
-        channels = self.channels
-        control = [(self._control.path, self._control.listener)] if self._control else []
-        duplicates = names_of([*control, *self._passed_on, *channels.listeners])
-        assert self.process
         patience_s = self.config.proxy.drain_timeout_s
         self.giving = Giving(sock, channels, duplicates, patience_s, self.process.child.pidfd)
         self.state = "handing over"

@@ -16,11 +16,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 import socket
 import struct
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xts_messages.queues.queue_kinds import QueueEnd
@@ -69,6 +71,8 @@ _READY_S = 60.0
 _ANSWER_S = 5.0
 _TELL_S = 0.5
 _SPARES_A_MESSAGE = 60
+#: Descriptors that may be open at the same time: of a queue and its process, and of what listens.
+_OF_A_QUEUE, _OF_OURS = 8, 32
 
 
 @dataclass(slots=True)
@@ -103,6 +107,18 @@ def check_peer(sock: socket.socket) -> int:
     if uid != 0:
         raise OSError(errno.EPERM, f"only root may take over from a running proxy, not user {uid}")
     return int(pid)
+
+
+def check_room(sockets: int, queues: int) -> None:
+    """Everything comes through this process. What did not go in would be lost, so that is known before anything moves.
+    `sockets`: descriptors that workers have for them. OSError EMFILE."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = limit - sum(1 for _ in Path("/proc/self/fd").iterdir())
+    needed = sockets + _OF_A_QUEUE * queues + _OF_OURS
+    if needed > free:
+        raise OSError(
+            errno.EMFILE, f"an upgrade may take {needed} descriptors here, and {max(0, free)} are left (RLIMIT_NOFILE)"
+        )
 
 
 class Giving:
@@ -365,4 +381,10 @@ class Giving:
 
 def names_of(listeners: list[tuple[str, socket.socket]]) -> dict[str, int]:
     """What Granted says of them."""
-    return {f"{LISTENS}{name}": os.dup(sock.fileno()) for name, sock in listeners}
+    with ExitStack() as undo:
+        found = {}
+        for name, sock in listeners:
+            found[f"{LISTENS}{name}"] = fd = os.dup(sock.fileno())
+            undo.callback(os.close, fd)
+        undo.pop_all()
+    return found
