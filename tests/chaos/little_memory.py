@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from beds.process_limits import little_memory
 
@@ -19,10 +18,8 @@ MORE = (0, 64, 256, 1024, 4096)
 def _of(*pids: Callable[[Scene], int]) -> Callable[[Scene, random.Random], None]:
     def do(scene: Scene, chance: random.Random) -> None:
         with little_memory(chance.choice(pids)(scene), chance.choice(MORE)):
-            for _ in range(4):
-                with suppress(Exception):
-                    scene.ask()
-                time.sleep(chance.uniform(0.05, 0.4))
+            scene.ask()
+            time.sleep(chance.uniform(0.2, 1.5))
 
     return do
 
