@@ -45,12 +45,11 @@ def _kill_proxy(scene: Scene, chance: random.Random) -> None:
 
 
 def _kill_one(name: str) -> Callable[[Scene, random.Random], None]:
-    """A process that the proxy ends with (dpu_proxy/SECURITY.md)."""
+    """A process in whose place the supervisor puts another one (dpu_proxy/SECURITY.md)."""
 
     def do(scene: Scene, chance: random.Random) -> None:
-        os.kill(scene.pid_of(name), signal.SIGKILL)
-        scene.proxy_ended()
-        scene.start_proxy()
+        os.kill(killed := scene.pid_of(name), signal.SIGKILL)
+        scene.pid_of(name, other_than=killed)
 
     return do
 

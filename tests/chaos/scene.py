@@ -25,6 +25,8 @@ from chaos.ways import Way
 WAIT_S = 20.0
 #: So that a restart does not wait for connections that stay.
 SETTINGS = "[proxy]\ndrain_timeout_s = 1\n"
+#: So that no crash is one too many. Older versions do not know this.
+MANY_CRASHES = "crashes_max = 1000\n"
 
 
 class Scene:
@@ -164,9 +166,9 @@ def scene(way: Way, folder: Path, pause_s: float, versions: Sequence[Version] = 
     lab.up()
     made = Scene(lab, folder, versions)
     try:
-        path = lab.directory / "proxy.toml"
-        path.write_text(path.read_text().replace("[proxy]\n", SETTINGS, 1))
-        made.reload()
+        path, more = lab.directory / "proxy.toml", MANY_CRASHES if len(versions) == 1 else ""
+        path.write_text(path.read_text().replace("[proxy]\n", SETTINGS + more, 1))
+        made.restart()  # which crashes_max needs
         for kind in KINDS:
             made.loads.append(Load(lab, kind, folder, made.seen, pause_s))
         yield made
