@@ -131,4 +131,5 @@ def test_what_was_made_for_a_process_that_there_is_no_room_for_is_closed(
                 os.close(fd)
             for client in channels.clients.values():
                 client.close()
+            channels.clients.clear()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
