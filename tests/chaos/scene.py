@@ -123,7 +123,7 @@ class Scene:
         self.lab.start_agent(python=self.agent_version.python)
 
     def restart_agent(self) -> None:
-        self.lab.stop_program("agent")
+        self.end_agent(signal.SIGTERM)  # the lab's own way to end it would end the relay, too, which is to stay
         self.start_agent()
 
     def agents_child(self, name: str) -> int:
