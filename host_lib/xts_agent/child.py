@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 log = logging.getLogger("xts-agent")
 
@@ -22,6 +22,9 @@ class LostError(OSError):
     def __init__(self, data: bytes) -> None:
         super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
         self.data = data
+
+    def __reduce__(self) -> tuple[type[LostError], tuple[bytes], dict[str, Any]]:
+        return type(self), (self.data,), self.__dict__
 
 
 _PR_SET_NAME = 15

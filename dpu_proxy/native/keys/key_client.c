@@ -47,8 +47,8 @@ struct set {
 static struct {
 	pthread_mutex_t mutex;
 	struct set urgent, background;
-	uint32_t renewed; /* how often there were other connections */
-	int forgets;      /* the descriptor over which numbers of forgotten keys go */
+	atomic_uint renewed; /* how often there were other connections */
+	int forgets;         /* the descriptor over which numbers of forgotten keys go */
 	uint32_t forgotten[KEYS_MAX], forgotten_count;
 } keys = { .mutex = PTHREAD_MUTEX_INITIALIZER, .forgets = -1 };
 static _Thread_local struct set *own_set = &keys.urgent;
@@ -137,6 +137,18 @@ int xts_keys_go_on(void)
 	return 0;
 }
 
+struct question {
+	struct key_request head;
+	const void *data;
+	size_t bytes;
+	void *out;
+	size_t room;
+	uint64_t asked_ns;
+	uint32_t renewed; /* keys.renewed, when its connection was taken */
+	uint32_t ended;   /* processes that have ended after it was sent to them */
+	bool late;        /* and counted */
+};
+
 /* With the lock held: other connections are there. Those in use come back by give_back(). */
 static int renew(struct set *s, const int *connections)
 {
@@ -169,7 +181,7 @@ int xts_keys_renew(const int *connections, uint32_t count)
 }
 
 /* Waits for a free connection; -ETIMEDOUT: none is free after ASK_AGAIN_MS. */
-static int take(struct set *s, uint32_t *renewed)
+static int take(struct set *s, struct question *q)
 {
 	struct timespec until;
 	int fd, error = 0;
@@ -182,16 +194,16 @@ static int take(struct set *s, uint32_t *renewed)
 	while (!s->free_count && !error)
 		error = pthread_cond_timedwait(&s->given_back, &keys.mutex, &until);
 	fd = s->free_count ? s->free[--s->free_count] : -ETIMEDOUT;
-	*renewed = keys.renewed;
+	q->renewed = keys.renewed;
 	pthread_mutex_unlock(&keys.mutex);
 	return fd;
 }
 
 /* result: of the exchange. A connection on which an answer is late is taken after all others. */
-static void give_back(struct set *s, int fd, uint32_t renewed, ssize_t result)
+static void give_back(struct set *s, int fd, const struct question *q, ssize_t result)
 {
 	pthread_mutex_lock(&keys.mutex);
-	if (result == -EPIPE && renewed == keys.renewed) {
+	if (result == -EPIPE && q->renewed == keys.renewed) {
 		s->gone[s->gone_count++] = fd;
 		if (fd == keys.forgets)
 			keys.forgets = -1;
@@ -207,17 +219,6 @@ static void give_back(struct set *s, int fd, uint32_t renewed, ssize_t result)
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-struct question {
-	struct key_request head;
-	const void *data;
-	size_t bytes;
-	void *out;
-	size_t room;
-	uint64_t asked_ns;
-	uint32_t ended; /* processes that have ended after it was sent to them */
-	bool late;      /* and counted */
-};
-
 /* A system call has ended with this errno, or 0 for the end of the connection. 0: it may be repeated. Lack of memory,
  * or whatever else it may be, ends the request and not the connection. */
 static int go_on(struct question *q, int error, uint64_t until_ns)
@@ -228,6 +229,8 @@ static int go_on(struct question *q, int error, uint64_t until_ns)
 		return -EPIPE;
 	if (error != EINTR && error != EAGAIN)
 		return -error;
+	if (q->renewed != atomic_load(&keys.renewed))
+		return -EPIPE; /* it may wait at another connection than the one over which it was sent */
 	if (!q->late && now - q->asked_ns >= (uint64_t)LATE_MS * NS_PER_MS) {
 		q->late = true;
 		atomic_fetch_add(&late, 1);
@@ -279,12 +282,11 @@ static ssize_t receive_answer(struct question *q, int fd, uint64_t until_ns)
 /* Asks over a connection of this set, with a number of its own. -ETIMEDOUT: there is no answer at until_ns. */
 static ssize_t ask_over(struct set *s, struct question *q, uint64_t until_ns)
 {
-	uint32_t renewed;
 	ssize_t r;
 	int fd;
 
 	do
-		fd = take(s, &renewed);
+		fd = take(s, q);
 	while (fd == -ETIMEDOUT && (fd = go_on(q, EAGAIN, until_ns)) == 0);
 	if (fd < 0)
 		return fd;
@@ -294,7 +296,7 @@ static ssize_t ask_over(struct set *s, struct question *q, uint64_t until_ns)
 		r = receive_answer(q, fd, until_ns);
 		q->ended += r == -EPIPE;
 	}
-	give_back(s, fd, renewed, r == -ECANCELED ? -ETIMEDOUT : r);
+	give_back(s, fd, q, r == -ECANCELED ? -ETIMEDOUT : r);
 	return r;
 }
 

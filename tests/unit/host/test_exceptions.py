@@ -21,7 +21,14 @@ from xts_socket._errors import explained
 PACKAGES = ("xts_socket", "xts_messages", "xts_proxy", "xts_agent", "xts_kubernetes", "xts_pytest", "xts_bpf")
 PACKAGES += ("xts_lab", "xts_bluefield")
 #: A value for each annotation of an argument.
-SAMPLES: dict[str, Any] = {"int": 71, "str": "a text", "list[str]": ["one", "two"], "object": "anything", "Any": "it"}
+SAMPLES: dict[str, Any] = {
+    "int": 71,
+    "str": "a text",
+    "list[str]": ["one", "two"],
+    "object": "anything",
+    "Any": "it",
+    "bytes": b"data",
+}
 PATIENCE_S = 30
 
 
