@@ -30,9 +30,11 @@ static struct {
 	uint32_t cpus;                      /* that the process may use */
 	uint32_t holders, thread_count, begun_count, background_count, idle, queued;
 	bool stopping;
-	uint64_t reserve_ns;  /* how long the reserve thread may still work; 0: it sleeps */
-	uint64_t progress_ns; /* when the last job was done, or when one was queued while all threads were idle */
-	uint64_t floor_ns;    /* used_ns of the account that was served last: a new account begins there */
+	bool runs[THREADS_MAX]; /* which of the background threads have a job */
+	bool reserve_sleeps;    /* until it is signalled */
+	uint64_t reserve_ns;    /* how long the reserve thread may still work; 0: it sleeps */
+	uint64_t progress_ns;   /* when the last job was done, or when one was queued while all threads were idle */
+	uint64_t floor_ns;      /* used_ns of the account that was served last: a new account begins there */
 	struct account accounts[ACCOUNTS];
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	   .work = PTHREAD_COND_INITIALIZER,
@@ -129,6 +131,10 @@ static void enqueue(struct ulp_job *job)
 	a->count++;
 	pool.queued++;
 	atomic_fetch_add(&unfinished, 1);
+	if (pool.reserve_sleeps) {
+		pool.reserve_sleeps = false; /* from now on it looks whether there is progress */
+		pthread_cond_signal(&pool.reserve_work);
+	}
 }
 
 /* The account of the next job; there has to be one. */
@@ -172,11 +178,16 @@ static struct ulp_job *take(void)
 #define IDLE SCHED_IDLE
 #endif
 
-static void set_policy(int policy)
+static void set_policy_of(pthread_t thread, int policy)
 {
 	struct sched_param none = { 0 };
 
-	(void)pthread_setschedparam(pthread_self(), policy, &none);
+	(void)pthread_setschedparam(thread, policy, &none);
+}
+
+static void set_policy(int policy)
+{
+	set_policy_of(pthread_self(), policy);
 }
 
 /* A thread that may lower its nice value may also leave SCHED_IDLE: the kernel demands the same for both (RLIMIT_NICE,
@@ -188,13 +199,15 @@ static bool may_leave_idle(void)
 	return nice < NICE_LAST && !setpriority(PRIO_PROCESS, 0, nice + 1) && !setpriority(PRIO_PROCESS, 0, nice);
 }
 
-/* Runs the next job, as SCHED_IDLE if the thread may leave that again. Called with the lock held, which it releases
- * meanwhile. Returns how long the job took. */
-static uint64_t run_next(bool can_leave_idle)
+/* Runs the next job, as SCHED_IDLE if the thread may leave that again. *runs: for hurry(); NULL: of no use there.
+ * Called with the lock held, which it releases meanwhile. Returns how long the job took. */
+static uint64_t run_next(bool can_leave_idle, bool *runs)
 {
 	struct ulp_job *job = take();
 	uint64_t begun, took_ns;
 
+	if (runs)
+		*runs = true;
 	pthread_mutex_unlock(&pool.lock);
 	begun = now_ns();
 	if (can_leave_idle)
@@ -204,6 +217,8 @@ static uint64_t run_next(bool can_leave_idle)
 		set_policy(SCHED_BATCH);
 	atomic_fetch_sub(&unfinished, 1);
 	pthread_mutex_lock(&pool.lock);
+	if (runs)
+		*runs = false;
 	pool.progress_ns = now_ns();
 	took_ns = pool.progress_ns - begun;
 	job->spent_ns += took_ns;
@@ -227,7 +242,7 @@ static void begin(void)
 	pthread_cond_signal(&pool.begun);
 }
 
-static void *background_thread(void *nothing)
+static void *background_thread(void *runs)
 {
 	bool can_leave_idle = may_leave_idle();
 
@@ -236,7 +251,7 @@ static void *background_thread(void *nothing)
 	begin();
 	while (!pool.stopping) {
 		if (pool.queued) {
-			(void)run_next(can_leave_idle);
+			(void)run_next(can_leave_idle, runs);
 			continue;
 		}
 		pool.idle++;
@@ -244,7 +259,35 @@ static void *background_thread(void *nothing)
 		pool.idle--;
 	}
 	pthread_mutex_unlock(&pool.lock);
-	return nothing;
+	return NULL;
+}
+
+/* With the lock held: who runs a job, and gets no CPU for it, is an ordinary thread until that is done. */
+static void hurry(void)
+{
+	if (now_ns() - pool.progress_ns <= (uint64_t)ULP_POOL_HELP_MS * NS_PER_MS)
+		return;
+	for (uint32_t i = 0; i < pool.background_count; i++)
+		if (pool.runs[i])
+			set_policy_of(pool.threads[i], SCHED_BATCH);
+}
+
+/* With the lock held: the reserve thread waits for its turn, and looks again after a while if there are jobs. */
+static void wait_for_turn(void)
+{
+	struct timespec until;
+
+	if (!atomic_load(&unfinished)) {
+		pool.reserve_sleeps = true;
+		pthread_cond_wait(&pool.reserve_work, &pool.lock);
+		pool.reserve_sleeps = false;
+		return;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += ULP_POOL_HELP_MS * NS_PER_MS;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	(void)pthread_cond_clockwait(&pool.reserve_work, &pool.lock, CLOCK_MONOTONIC, &until);
 }
 
 static void *reserve_thread(void *nothing)
@@ -252,13 +295,14 @@ static void *reserve_thread(void *nothing)
 	begin();
 	while (!pool.stopping) {
 		if (pool.queued && pool.reserve_ns) {
-			uint64_t took_ns = run_next(false);
+			uint64_t took_ns = run_next(false, NULL);
 
 			pool.reserve_ns -= took_ns < pool.reserve_ns ? took_ns : pool.reserve_ns;
 			continue;
 		}
 		pool.reserve_ns = 0;
-		pthread_cond_wait(&pool.reserve_work, &pool.lock);
+		hurry();
+		wait_for_turn();
 	}
 	pthread_mutex_unlock(&pool.lock);
 	return nothing;
@@ -283,10 +327,10 @@ static uint32_t cpu_count(void)
 	return sched_getaffinity(0, sizeof cpus, &cpus) ? 1 : (uint32_t)CPU_COUNT(&cpus);
 }
 
-static int add_thread(void *(*run)(void *))
+static int add_thread(void *(*run)(void *), bool *runs)
 {
 	pthread_t *thread = &pool.threads[pool.thread_count];
-	int error = pthread_create(thread, NULL, run, NULL);
+	int error = pthread_create(thread, NULL, run, runs);
 
 	if (!error)
 		pool.thread_count++;
@@ -306,11 +350,11 @@ static int start(void)
 	pool.thread_count = pool.begun_count = pool.background_count = pool.idle = 0;
 	pool.reserve_ns = 0;
 	while (!error && pool.background_count < wanted) {
-		error = add_thread(background_thread);
+		error = add_thread(background_thread, &pool.runs[pool.background_count]);
 		pool.background_count += !error;
 	}
 	if (pool.background_count)
-		(void)add_thread(reserve_thread);
+		(void)add_thread(reserve_thread, NULL);
 	while (pool.begun_count < pool.thread_count)
 		pthread_cond_wait(&pool.begun, &pool.lock);
 	return pool.background_count ? 0 : error;

@@ -22,6 +22,12 @@
  * each of its threads has run once more. With SCHED_IDLE threads and two busy processes on the core, a killed proxy
  * took up to 1.6 s to end, and its hosts did not learn of it before; this way it takes 14 ms.
  *
+ * A lock of OpenSSL that all threads share (for ex_data: SSL_new(), SSL_free(), every X509) may be with a background
+ * thread that gets no CPU. And who waits for it, a worker too, may not even leave the CPU: glibc's rwlocks spin while
+ * the other one is about to unlock. Workers stood still for up to 2.5 s so, and handshakes fell from 1,150 to 20 to 500
+ * a second. So the reserve looks every HELP_MS, while there are jobs: if none was done, all that run one are ordinary
+ * threads until it is done. Where they may not leave SCHED_IDLE, this does not help.
+ *
  * Fairness. Each account (a tenant) has a queue. The account that has used the least time, relative to its weight, is
  * served next, so a flood of one tenant makes another tenant wait for one job at most. A queue is bounded: when it is
  * full, the oldest job is handed back undone, because its peer is the most likely to have given up.
