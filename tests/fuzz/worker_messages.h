@@ -108,9 +108,9 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 	}
 	if (type == XTS_CMD_CONNECT || (type == XTS_CMD_BIND && take(in) < 250))
 		xts_put32(frame + 32, take(in) < 250 ? 4 : 6); /* domain */
-	if (type == XTS_CMD_SHARE || type == XTS_CMD_PARK || type == XTS_CMD_CLAIM) {
+	if (type == XTS_CMD_SHARE || type == XTS_CMD_PARK || type == XTS_CMD_CLAIM || type == XTS_CMD_RESUME) {
 		xts_put64(frame + 32, take(in) % KEYS);
-		if (type != XTS_CMD_CLAIM)
+		if (type == XTS_CMD_SHARE || type == XTS_CMD_PARK)
 			xts_put32(frame + 40, take(in) & 1 ? 60000 : 0); /* keep_ms */
 	}
 	if (type != XTS_CMD_SEND && type != XTS_CMD_SEND_PDU && type != XTS_CMD_GIVE_BACK && take(in) < 250)
@@ -122,9 +122,10 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 static void op_message(struct scene *s, struct input *in)
 {
 	static const uint8_t types[] = {
-		XTS_CMD_SEND,  XTS_CMD_SEND,       XTS_CMD_CONNECT,    XTS_CMD_LISTEN,   XTS_CMD_NEWCONN_ACK,
-		XTS_CMD_BIND,  XTS_CMD_SETSOCKOPT, XTS_CMD_GETSOCKOPT, XTS_CMD_IOCTL,    XTS_CMD_SHARE,
-		XTS_CMD_SHARE, XTS_CMD_PARK,       XTS_CMD_CLAIM,      XTS_CMD_SEND_PDU, XTS_CMD_GIVE_BACK,
+		XTS_CMD_SEND,        XTS_CMD_SEND,     XTS_CMD_CONNECT,    XTS_CMD_LISTEN,
+		XTS_CMD_NEWCONN_ACK, XTS_CMD_BIND,     XTS_CMD_SETSOCKOPT, XTS_CMD_GETSOCKOPT,
+		XTS_CMD_IOCTL,       XTS_CMD_SHARE,    XTS_CMD_SHARE,      XTS_CMD_PARK,
+		XTS_CMD_CLAIM,       XTS_CMD_SEND_PDU, XTS_CMD_GIVE_BACK,  XTS_CMD_RESUME,
 	};
 	struct host *h = s->host;
 	uint8_t frame[LARGEST] = { 0 };

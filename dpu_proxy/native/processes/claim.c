@@ -28,6 +28,12 @@ static struct connection *claim(struct channel *ch, struct parked *p, int *error
 	return NULL;
 }
 
+/* One that has waited in another way has bytes of which the counts do not tell. */
+static bool was_recovered(const struct parked *p)
+{
+	return p->moved && !p->tcp.pushed && !outgoing_runs(&p->tcp.out);
+}
+
 /* Its process has died. Between what TCP has and what its host has may be bytes that were found: those that the host is
  * to be sent are `returned`, those that it has sent wait for TCP, behind some that TCP has (replay.h). With the lock
  * held. True: now nothing is missing. */
@@ -40,8 +46,8 @@ static bool make_whole(struct parked *p, const struct claim_counts *counts)
 
 	if (p->state != CONNECTION_ESTABLISHED)
 		return true;
-	if ((to_host && to_host != returned_bytes(&p->tcp.returned)) || to_tcp > p->tcp.out.spill.bytes ||
-	    (p->tcp.fin_done && (to_tcp || !counts->fin_sent)))
+	if (!was_recovered(p) || (to_host && to_host != returned_bytes(&p->tcp.returned)) ||
+	    to_tcp > p->tcp.out.spill.bytes || (p->tcp.fin_done && (to_tcp || !counts->fin_sent)))
 		return false;
 	if (!to_host)
 		returned_free(&p->tcp.returned, t);

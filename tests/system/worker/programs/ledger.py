@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_ffi, worker_lib
-from beds.worker import FEATURES
+from beds.worker import FEATURES, connected
 from xts_messages.wire import wire_table as table
 
 RESUME = table.FEATURES["RESUME"][0]
@@ -162,6 +162,22 @@ def ends(worker: Worker) -> None:
             assert peer.recv(1) == b""
             assert recovered(worker, ours, line) == 1
             assert resume(host, 60 + id, id=id, fin_sent=fin_sent) == error
+
+
+def parked(worker: Worker) -> None:
+    """RESUME is nothing for one that a host has parked; it can be claimed."""
+    with worker.attach(features=FEATURES | RESUME) as made, socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5)
+        host = made.open()
+        c = connected(host, server)
+        host.send("XTS_CMD_PARK", id=c.id, xts_socket=c.number, token=1, key=TICKET | 17, keep_ms=60_000)
+        assert host.expect("XTS_REPLY_PARK_ACK").error == 0
+        for counts in ({}, {"sent_bytes": 1 << 40}, {"received_bytes": 1 << 63, "fin_sent": 1}):
+            assert resume(host, 77, **counts) == errno.ECONNRESET
+        host.send("XTS_CMD_CLAIM", xts_socket=78, token=1, key=TICKET | 17, post_credits=WINDOW, unread=0)
+        assert host.expect("XTS_REPLY_CLAIM_ACK").error == 0
+        c.peer.sendall(b"x")
+        assert host.expect("XTS_REPLY_RECV").payload == b"x"
 
 
 def lies(worker: Worker) -> None:
