@@ -22,6 +22,7 @@ TOP = Path(__file__).resolve().parents[1]
 CANNOT_HAPPEN = {
     # xts_link_receive() has looked at the length before, and these messages have no field with a limit.
     "if (!xts_hello_decode(&m.hello, frame, bytes))",
+    "if (!xts_replaced_decode(&m.replaced, frame, bytes))",
     "if (!xts_goodbye_decode(&m.goodbye, frame, bytes))",
     "if (xts_clock_decode(&clock, frame, bytes))",
     "if (xts_clock_ack_decode(&ack, frame, bytes))",

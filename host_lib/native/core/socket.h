@@ -65,7 +65,6 @@ struct watch;
 struct cold {
 	struct ulps ulps;
 	struct pdu *pdu_first, *pdu_last; /* no list: all unread bytes are stream data */
-	uint16_t end_error;               /* errno of recv() at the end: a protocol's stream was cut off; 0: none */
 	struct fault *fault;              /* the last error of a pushed protocol, as far as known: ulp_info.c */
 	struct hint *hints;               /* options that change nothing: hint.c */
 	struct sharing sharing;
@@ -73,16 +72,17 @@ struct cold {
 	struct xts_sock *accept_first, *accept_last;
 	uint32_t accept_count, backlog;
 	struct asked *asked; /* what is asked again of the next proxy: asked.c */
-	bool told;           /* the program has been told that it cannot be made again for now */
-	bool tells_inq;      /* TCP_INQ */
 	/* sent_bytes and received_bytes when it came to its channel, less what was not sent and not read then: RESUME
 	 * tells what has gone both ways since (next_proxy.h) */
 	uint64_t sent_base, received_base;
+	uint16_t end_error; /* errno of recv() at the end: a protocol's stream was cut off; 0: none */
+	bool told;          /* the program has been told that it cannot be made again for now */
+	bool tells_inq;     /* TCP_INQ */
 	/* in a forked child: the number that this entry had in the parent; 0: none. At the end: socket_table.c clears
 	 * what is before it */
-	uint64_t parents_id;
+	uint32_t parents_id;
 };
-_Static_assert(offsetof(struct cold, parents_id) + sizeof(uint64_t) == sizeof(struct cold), "the last one");
+_Static_assert(offsetof(struct cold, parents_id) + sizeof(uint32_t) == sizeof(struct cold), "the last one");
 
 /* A process may have a million of them, so the size counts: at its end is a bound for it. What each message needs comes
  * first. */

@@ -136,7 +136,7 @@ def use(on: Program, accepted: list[socket.socket]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_at_rest_goes_on(kind: str, crashes: int = 6, idle: int = 50) -> None:
+def test_what_is_at_rest_goes_on(kind: str, crashes: int = 4, idle: int = 50) -> None:
     accepted: list[socket.socket] = []
     with crashing(kind) as bed, program(bed.place, idle) as on, ExitStack() as stack:
         assert on.does("use")["failures"] == []
@@ -156,7 +156,7 @@ def test_what_is_at_rest_goes_on(kind: str, crashes: int = 6, idle: int = 50) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bytes_under_way_are_right_or_the_connection_is_reset(kind: str, crashes: int = 6) -> None:
+def test_bytes_under_way_are_right_or_the_connection_is_reset(kind: str, crashes: int = 4) -> None:
     ended = []
     with crashing(kind) as bed, program(bed.place, 5) as on:
         for number in range(crashes):
@@ -236,7 +236,7 @@ def test_two_hundred_crashes(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_busy_goes_on(kind: str) -> None:
-    kept = crash_under_load(kind, 10)
+    kept = crash_under_load(kind, 6)
     assert not [end for ends in kept.ended.values() for end in ends if "wrong" in end], kept
     assert kept.share("idle") == 1.0
     assert kept.share("busy") >= 0.9, kept
@@ -275,7 +275,7 @@ def test_the_next_process_dies_as_well(kind: str, idle: int = 100) -> None:
     chance, there, ended = random.Random(7), 0, 0
     with crashing(kind) as bed, program(bed.place, idle) as on:
         assert on.does("use")["failures"] == []
-        for number in range(4):
+        for number in range(2):
             with on.stopped():
                 bed.crash(signal.SIGKILL)
                 wait(lambda number=number: bed.status()["proxy"]["crashes"]["count"] > 2 * number, "the next process")

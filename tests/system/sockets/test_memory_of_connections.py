@@ -26,8 +26,8 @@ from beds.shm_proxy import SYSTEM, library
 FIRST, FURTHER = 256, 2048
 #: Of the application, libxts has 328 in struct xts_sock; 200 are on the status page, for `xts status` and `xts top`.
 APPLICATION_BYTES_MAX = 528 + 60
-#: Of the proxy, 416 in struct connection, with malloc's part, and 16 in the channel's table.
-PROXY_BYTES_MAX = 432 + 60
+#: Of the proxy, 416 in struct connection, with malloc's part, 16 in the channel's table, and 72 in the ledger.
+PROXY_BYTES_MAX = 504 + 60
 
 
 def resident_bytes(pid: int) -> int:
