@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from beds import process_tree
-from beds.echo_peer import address_of, echo_peer
+from beds.dialogues import echo_server, peer_address
 from beds.operated_proxy import running, wait
 from beds.ready import readable
 from beds.restarts import Ethernet, Place, SharedMemory
@@ -110,8 +110,8 @@ class Program:
 
 @contextmanager
 def program(place: Place, idle: int) -> Iterator[Program]:
-    with echo_peer(place) as port:
-        arguments = [str(PROGRAM), address_of(place), str(port), place.address, str(idle), str(LISTENERS)]
+    with echo_server(place) as port:
+        arguments = [str(PROGRAM), peer_address(place), str(port), place.address, str(idle), str(LISTENERS)]
         with place.program(arguments, interposed=False) as process:
             yield Program(process)
 
