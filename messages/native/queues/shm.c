@@ -613,22 +613,25 @@ static int shm_adopt(struct xts_queue **out, enum xts_queue_end end, const int *
 	return 0;
 }
 
-static int shm_resume(struct xts_queue **out, enum xts_queue_end end, const int *fds, const struct xts_attach_reply *g,
-		      const uint8_t *state, uint32_t state_bytes)
+/* An adopted queue was restored, or not (error): then it is freed, and the descriptors stay the caller's. */
+static int shm_hand_out(struct xts_queue **out, struct xts_queue *base, int error)
 {
-	struct xts_queue *base;
-	int error = shm_adopt(&base, end, fds, g);
-
-	if (error)
-		return error;
-	error = shm_restore(shm_of(base), state, state_bytes);
-	if (error) { /* the descriptors stay the caller's */
+	if (error) {
 		munmap(shm_of(base)->memory, shm_of(base)->memory_bytes);
 		free(base);
 		return error;
 	}
 	*out = base;
 	return 0;
+}
+
+static int shm_resume(struct xts_queue **out, enum xts_queue_end end, const int *fds, const struct xts_attach_reply *g,
+		      const uint8_t *state, uint32_t state_bytes)
+{
+	struct xts_queue *base;
+	int error = shm_adopt(&base, end, fds, g);
+
+	return error ? error : shm_hand_out(out, base, shm_restore(shm_of(base), state, state_bytes));
 }
 
 static int shm_resume_dead(struct xts_queue **out, enum xts_queue_end end, const int *fds,
@@ -642,16 +645,7 @@ static int shm_resume_dead(struct xts_queue **out, enum xts_queue_end end, const
 		return -EINVAL;
 	memcpy(&copy, dead, sizeof copy);
 	error = shm_adopt(&base, end, fds, g);
-	if (error)
-		return error;
-	error = shm_restore_dead(shm_of(base), &copy);
-	if (error) { /* as above */
-		munmap(shm_of(base)->memory, shm_of(base)->memory_bytes);
-		free(base);
-		return error;
-	}
-	*out = base;
-	return 0;
+	return error ? error : shm_hand_out(out, base, shm_restore_dead(shm_of(base), &copy));
 }
 
 const struct xts_queue_kind xts_queue_shm = {
