@@ -26,20 +26,22 @@ class Left:
     ticket: int = 0
     reset: int = 0
     private: bool = False
+    epoch: int = 0
+    known: bytes = b""  # of its host
 
     def close(self) -> None:
         for fd in (*self.descriptors, *self.queue):
             os.close(fd)
 
 
-def ask(worker: Worker, urgency: int = 0, queue: int = 0) -> int:
-    return waits(worker, urgency, queue)[0]
+def ask(worker: Worker, urgency: int = 0, queue: int = 0, within_ms: int = WITHIN_MS) -> int:
+    return waits(worker, urgency, queue, within_ms)[0]
 
 
-def waits(worker: Worker, urgency: int = 0, queue: int = 0) -> tuple[int, dict[str, int]]:
+def waits(worker: Worker, urgency: int = 0, queue: int = 0, within_ms: int = WITHIN_MS) -> tuple[int, dict[str, int]]:
     """What it says, and what it waits for."""
     out = worker_ffi.new("struct xts_move_waits *")
-    error = -int(worker_lib.xts_worker_move_ask(worker.native, queue, WITHIN_MS, urgency, out))
+    error = -int(worker_lib.xts_worker_move_ask(worker.native, queue, within_ms, urgency, out))
     reasons = (out.reasons[i] for i in range(out.count))
     return error, {worker_ffi.string(reason.why).decode(): int(reason.sockets) for reason in reasons}
 
@@ -58,7 +60,7 @@ def take(worker: Worker, queue: int = 0) -> Left:
         data = bytes(worker_ffi.buffer(out.data, out.bytes)) if out.bytes else b""
         descriptors = [int(out.fds[i]) for i in range(out.fd_count)]
         last, left.reset = bool(out.last), int(out.reset)
-        left.ticket = int(out.ticket)
+        left.ticket, epoch, of_queue = int(out.ticket), int(out.epoch), int(out.state_bytes + out.session_bytes)
         if out.private_bytes:
             os.lseek(private_fd, 0, os.SEEK_SET)
             descriptors.append(private_fd)
@@ -66,6 +68,7 @@ def take(worker: Worker, queue: int = 0) -> Left:
         worker_lib.xts_moved_free(out)
         if last:
             left.queue = tuple(descriptors)
+            left.epoch, left.known = epoch, data[of_queue:]
             os.close(private_fd)
             return left
         assert not left.records

@@ -162,6 +162,22 @@ class Worker:
         self.channels += 1
         return ScriptedHost(host_queue, epoch, changes)
 
+    def resume(self, ticket: int, epoch: int, known: bytes, **changes: Any) -> tuple[int, ScriptedHost]:
+        """A channel that another worker has left, on a queue of its own: its number, and its host, which has not
+        noticed so far."""
+        host_queue, proxy_queue = open_shm_pair()
+        native = worker_ffi.cast("struct xts_queue *", proxy_queue.detach())
+        owner = worker_ffi.new("struct xts_owner *")
+        bytes_known = worker_ffi.from_buffer("uint8_t[]", known)
+        how = worker_ffi.new("struct xts_resumed *", (ticket, epoch, bytes_known, len(known), owner[0], False))
+        number = self.channels
+        worker_lib.xts_worker_resume_channel(self.native, native, -1, number, self.tenant, how)
+        self.channels += 1
+        return number, ScriptedHost(host_queue, epoch, changes)
+
+    def remove_channel(self, number: int) -> None:
+        assert worker_lib.xts_worker_remove_channel(self.native, number) == 0
+
     def stats(self) -> Any:
         out = worker_ffi.new("struct xts_worker_stats *")
         worker_lib.xts_worker_stats(self.native, out)

@@ -218,7 +218,7 @@ void channel_left_look(struct channel *ch);
 /* From now on nothing is done for the channel, but that its GOODBYE leaves (processes/move.h). */
 void channel_leave(struct channel *ch);
 /* Has its host sent nothing since it was asked, and waits for nothing? Then it may be asleep, and nothing is under way. */
-bool channel_is_quiet(const struct channel *ch);
+bool channel_is_quiet(struct channel *ch);
 
 /* --- reply.c ------------------------------------------------------------------------------------------------------- */
 

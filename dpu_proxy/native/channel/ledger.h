@@ -8,15 +8,15 @@
  * own struct is there instead of on the heap (xts_queue_place()).
  *
  * A line is written when the connection enters a state (connection_enter()), and says nothing of its bytes but where
- * they began: how many TCP has given and taken since, the kernel knows (tcp_counts.h), and how many have come to the host
- * and from it, the host knows (RESUME). What is between is in the queue's memory, which outlives the process:
+ * they began: how many TCP has given and taken since, the kernel knows (tcp_counts.h), and how many have come to the
+ * host and from it, the host knows (RESUME). What is between is in the queue's memory, which outlives the process:
  *
  *   - from the host: frames that were received and not given back, and those behind them. They are received again, by
  *     the next process (replay.h);
  *   - to the host: at most what was read from TCP into the frame that was being written. Where that is, the line says
  *     from before the read (ledger_reads()) until the frame is submitted (ledger_submitted()).
  *
- * A connection of which the line does not say everything has none: with protocols, or a key. The next process resets it.
+ * A connection of which the line does not say everything has none: with protocols. The next process resets it.
  *
  * Nobody reads a line while this process lives. Whoever reads it then believes nothing: lines are checked as records
  * from another process are, and descriptors by asking the kernel (recover.c). A line names its socket by the kernel's
@@ -47,9 +47,11 @@ struct ledger_line {
 	uint64_t read_from, written_from;
 	/* the last read from TCP: to where, how many bytes had gone to the host before, and how many frames */
 	uint64_t place, place_received;
-	uint32_t place_frames, spare_too;
+	uint32_t place_frames;
+	uint32_t keep_ms; /* of its key */
+	uint64_t name;    /* by which other processes may ask for it (held_arrived.h); 0: none */
 };
-_Static_assert(sizeof(struct ledger_line) == 72, "a line is in two cache lines");
+_Static_assert(sizeof(struct ledger_line) == 80, "a line is in two cache lines");
 
 struct ledger_page {
 	uint32_t sequence;
@@ -82,8 +84,9 @@ static inline void ledger_in_order(void)
 extern struct ledger *ledger;
 
 /* connection/ledger_line.c: a connection has entered a state; what it was charged for buffers, or its counts, are
- * others than from the beginning; it is about to be read from TCP. */
+ * others than from the beginning; its key is another; it is about to be read from TCP. */
 void ledger_write(struct connection *c, bool counts);
+void ledger_write_name(struct connection *c);
 void ledger_write_place(const struct connection *c, const void *to);
 static inline void ledger_entered(struct connection *c)
 {
@@ -94,6 +97,11 @@ static inline void ledger_count(struct connection *c)
 {
 	if (ledger)
 		ledger_write(c, true);
+}
+static inline void ledger_named(struct connection *c)
+{
+	if (ledger)
+		ledger_write_name(c);
 }
 static inline void ledger_reads(const struct connection *c, const void *to)
 {

@@ -230,6 +230,8 @@ int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark
 		 int pieces, uint32_t bytes);
 /* t NULL: it was not charged to anybody (tcp_record.c). */
 void returned_free(struct returned *r, struct xts_tenant *t);
+/* What its tenant is charged for it. */
+uint64_t returned_charge(const struct returned *r);
 /* How many bytes are left of them. */
 uint64_t returned_bytes(const struct returned *r);
 /* For records (tcp_record.c): the piece after this one, or the first after NULL; what it is; and one more, which nobody

@@ -15,7 +15,8 @@ static bool can_be_told(const struct connection *c)
 
 	return kind && kind->in_ledger && kind->arrives_as == c->state && c->channel &&
 	       c->channel->queue_id < ledger->pages && !c->channel->relayed.number &&
-	       !(c->state == CONNECTION_ESTABLISHED && c->tcp.pushed) && !c->key_held;
+	       !(c->state == CONNECTION_ESTABLISHED && c->tcp.pushed) &&
+	       !(c->key_held && !(c->channel->link.features & XTS_FEATURE_MOVE_NAMED));
 }
 
 static uint64_t cookie_of(int fd)
@@ -61,6 +62,12 @@ static int count(const struct connection *c, bool counts, struct ledger_line *li
 	return error;
 }
 
+static void name(const struct connection *c, struct ledger_line *line)
+{
+	line->name = c->key_held ? c->key_held->keyed.key : 0;
+	line->keep_ms = c->key_held ? c->key_held->keep_ms : 0;
+}
+
 void ledger_write(struct connection *c, bool counts)
 {
 	struct ledger_line *line, said = { 0 };
@@ -82,6 +89,7 @@ void ledger_write(struct connection *c, bool counts)
 	said.kernel_send = c->tcp.kernel_send;
 	said.kernel_receive = c->tcp.kernel_receive;
 	said.cookie = cookie_of(c->tcp.fd);
+	name(c, &said);
 	*(volatile uint32_t *)&line->sequence |= 1;
 	ledger_in_order();
 	*line = said;
@@ -89,6 +97,24 @@ void ledger_write(struct connection *c, bool counts)
 	*(volatile uint32_t *)&line->sequence = said.sequence + 1;
 	if ((uint32_t)c->tcp.fd > *ledger->highest) /* of two workers one may be late: recover.c looks at some more */
 		*ledger->highest = (uint32_t)c->tcp.fd;
+}
+
+void ledger_write_name(struct connection *c)
+{
+	struct ledger_line *line;
+
+	if (c->tcp.fd < 0 || (uint32_t)c->tcp.fd >= ledger->lines)
+		return;
+	line = &ledger->line[c->tcp.fd];
+	if (!line->state || !can_be_told(c)) {
+		ledger_write(c, true);
+		return;
+	}
+	*(volatile uint32_t *)&line->sequence |= 1;
+	ledger_in_order();
+	name(c, line);
+	ledger_in_order();
+	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
 }
 
 void ledger_write_place(const struct connection *c, const void *to)

@@ -111,6 +111,15 @@ void returned_free(struct returned *r, struct xts_tenant *t)
 		drop_first(r, t);
 }
 
+uint64_t returned_charge(const struct returned *r)
+{
+	uint64_t bytes = 0;
+
+	for (const struct returned_piece *p = returned_piece_after(r, NULL); p; p = returned_piece_after(r, p))
+		bytes += charge(p->bytes);
+	return bytes;
+}
+
 uint64_t returned_bytes(const struct returned *r)
 {
 	uint64_t bytes = 0;

@@ -7,9 +7,11 @@
 #include "connection/socket_kind.h"
 #include "connection/tcp_move.h"
 #include "loop/worker_inside.h"
+#include "processes/held_arrived.h"
 #include "processes/move.h"
 #include "processes/move_record.h"
 #include "processes/private_bytes.h"
+#include "processes/share.h"
 #include "pushed/pushed.h"
 #include "pushed/pushed_move.h"
 
@@ -86,14 +88,15 @@ static bool take_one(struct worker_state *w, struct taking_in *t)
 static void take_notes(struct worker_state *w, struct taking_in *t)
 {
 	struct move_note note;
-	struct move_head h;
+	uint32_t bytes;
 
-	for (; t->bytes >= MOVE_HEAD_BYTES; t->data += MOVE_HEAD_BYTES, t->bytes -= MOVE_HEAD_BYTES) {
-		move_head_read(&h, t->data);
-		if (!move_is_note(&h))
-			return;
-		move_note_read(&note, t->data);
-		(void)move_arrives_shared(w, t->tenant, &note); /* without it, processes wait for that member */
+	while ((bytes = move_note_read(&note, t->data, t->bytes))) {
+		if (note.kind == NOTE_SHARED)
+			(void)move_arrives_shared(w, t->tenant, &note); /* without it, processes wait for that member */
+		else
+			(void)held_arrives(w, t->tenant, &note, true); /* without it, they lose the connection */
+		t->data += bytes;
+		t->bytes -= bytes;
 	}
 }
 
@@ -101,6 +104,7 @@ static bool run_take_in(struct worker_state *w, void *argument)
 {
 	struct taking_in *t = argument;
 
+	registry_moves(t->tenant, w->now_ns);
 	while (t->bytes && take_one(w, t))
 		;
 	take_notes(w, t);
@@ -149,6 +153,7 @@ static bool run_resume(struct worker_state *w, void *argument)
 	struct resuming *r = argument;
 	struct channel *ch;
 
+	registry_moves(r->tenant, w->now_ns);
 	r->result = channel_open(&ch, w, r->queue, r->life_fd, r->queue_id, r->tenant);
 	if (r->result)
 		return false;

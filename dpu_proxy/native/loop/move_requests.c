@@ -279,25 +279,31 @@ static int write_one(struct xts_moved *out, const struct handed *one, uint64_t k
 	return 0;
 }
 
-_Static_assert(XTS_MOVED_FDS *MOVE_HEAD_BYTES <= XTS_MOVED_NOTES_BYTES, "a note for each record");
+_Static_assert(XTS_MOVED_FDS *MOVE_HEAD_BYTES <= XTS_MOVED_NOTES_BYTES &&
+		       XTS_MOVED_FDS * MOVE_NAME_BYTES <= XTS_MOVED_NAMES_BYTES,
+	       "a note for each record");
 
 /* For the end of the piece. */
-static void note(struct xts_moved *out, uint64_t key, uint64_t shared_key)
+static void note(struct xts_moved *out, const struct move_note *n)
 {
-	move_note_write(out->notes + out->note_bytes, &(struct move_note){ .key = key, .shared_key = shared_key });
-	out->note_bytes += MOVE_HEAD_BYTES;
+	uint32_t *bytes = n->kind == NOTE_SHARED ? &out->note_bytes : &out->name_bytes;
+
+	move_note_write((n->kind == NOTE_SHARED ? out->notes : out->names) + *bytes, n);
+	*bytes += move_note_bytes(n->kind);
 }
 
 static void put(struct channel *ch, struct xts_moved *out, struct handed *one, const struct move_head *h,
-		uint64_t shared_key)
+		const struct move_note *n)
 {
+	tenant_give(ch->tenant, XTS_USE_KEPT_BYTES, returned_charge(&one->side.returned));
 	if (write_one(out, one, h->key, h->state)) {
 		ch->move->reset++;
+		returned_free(&one->side.returned, NULL);
 		tcp_side_end(&one->side, ch->tenant);
 	} else {
 		tcp_side_uncharge_buffers(&one->side, ch->tenant);
-		if (shared_key)
-			note(out, h->key, shared_key);
+		if (n->name)
+			note(out, n);
 	}
 	handed_drop(one); /* its protocols have nothing any more */
 }
@@ -312,9 +318,11 @@ static void give(struct channel *ch, struct connection *c, struct xts_moved *out
 {
 	struct move_head h = { .key = move_key(ch->move->ticket, c->proxy_id), .state = c->state };
 	int error = kind_of(c)->hand_over(c, NULL);
-	uint64_t shared_key = share_key(c);
+	struct move_note n = { .key = h.key, .name = share_key(c), .kind = NOTE_SHARED };
 	struct handed one = HANDED_NONE;
 
+	if (!error && held_tell(c, &n)) /* before it leaves, with its key */
+		held_forget(c);
 	if (!error)
 		error = kind_of(c)->hand_over(c, &one);
 	if (error) {
@@ -325,7 +333,7 @@ static void give(struct channel *ch, struct connection *c, struct xts_moved *out
 			connection_free(c, is_lost(error));
 		return;
 	}
-	put(ch, out, &one, &h, shared_key);
+	put(ch, out, &one, &h, &n);
 	connection_free(c, false);
 }
 
@@ -337,13 +345,15 @@ static bool has_room(const struct xts_moved *out)
 /* 0 or -ENOMEM, and they are lost. */
 static int put_notes(struct xts_moved *out)
 {
-	int error = out->note_bytes ? make_room(out, out->note_bytes) : 0;
+	int error = out->note_bytes + out->name_bytes ? make_room(out, out->note_bytes + out->name_bytes) : 0;
 
-	if (!error && out->note_bytes) {
-		memcpy(out->data + out->bytes, out->notes, out->note_bytes);
-		out->bytes += out->note_bytes;
-	}
-	return error;
+	if (error || !(out->note_bytes + out->name_bytes))
+		return error;
+	memcpy(out->data + out->bytes, out->notes, out->note_bytes);
+	out->bytes += out->note_bytes;
+	memcpy(out->data + out->bytes, out->names, out->name_bytes);
+	out->bytes += out->name_bytes;
+	return 0;
 }
 
 /* Sockets, as many as there is room for. */
@@ -351,12 +361,15 @@ void move_take_sockets(struct channel *ch, struct xts_moved *out)
 {
 	struct handed one = HANDED_NONE;
 	struct move_head h;
-	uint64_t shared_key;
+	struct move_note n;
 
+	registry_moves(ch->tenant, ch->worker->now_ns);
 	while (!list_empty(&ch->connections) && has_room(out))
 		give(ch, list_entry(ch->connections.next, struct connection, member), out);
-	while (has_room(out) && move_next_unclaimed(ch, &h, &shared_key, &one))
-		put(ch, out, &one, &h, shared_key);
+	while (has_room(out) && move_next_unclaimed(ch, &h, &n, &one))
+		put(ch, out, &one, &h, &n);
+	while (has_room(out) && move_next_parked(ch, &h, &n, &one))
+		put(ch, out, &one, &h, &n);
 	memcpy(out->tenant, ch->tenant->name, sizeof out->tenant);
 	(void)put_notes(out);
 }

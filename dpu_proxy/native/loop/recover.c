@@ -15,6 +15,7 @@
 #include "connection/tcp_move.h"
 #include "connection/tcp_record.h"
 #include "loop/worker_inside.h"
+#include "processes/held_arrived.h"
 #include "processes/move.h"
 #include "processes/move_record.h"
 
@@ -215,17 +216,26 @@ struct recovering {
 static void find_last_read(const struct recovering *r, const struct ledger_line *line, struct tcp_side *side)
 {
 	uint64_t bytes = side->received_bytes - line->place_received;
-	const struct ulp_mark none = { 0 };
-	struct iovec iov;
+	struct returned_part last = { 0 };
+	void *data;
 
 	if (line->state != CONNECTION_ESTABLISHED || !line->place || !bytes || bytes > XTS_FRAME_BYTES_MAX ||
 	    line->place_frames != ledger->page[r->queue_id].frames)
 		return;
-	iov.iov_len = (size_t)bytes;
-	iov.iov_base = xts_queue_dead_slot(r->queue, ledger_queue(r->queue_id, LEDGER_QUEUE_BYTES), line->place,
-					   (uint32_t)bytes);
-	if (iov.iov_base)
-		(void)returned_add(&side->returned, r->tenant, &none, &iov, 1, (uint32_t)bytes);
+	data = xts_queue_dead_slot(r->queue, ledger_queue(r->queue_id, LEDGER_QUEUE_BYTES), line->place, (uint32_t)bytes);
+	last.data = (struct xts_record_bytes){ data, (uint32_t)bytes };
+	if (data)
+		(void)returned_add_part(&side->returned, &last);
+}
+
+/* Others may ask for it, once its host has claimed it. They never get it before: what that host and TCP have counted
+ * has not been compared. */
+static void name(struct worker_state *w, const struct recovering *r, uint64_t key, const struct ledger_line *line)
+{
+	const struct move_note n = { .key = key, .name = line->name, .kind = NOTE_HELD, .keep_ms = line->keep_ms };
+
+	if (line->state == CONNECTION_ESTABLISHED && line->name)
+		(void)held_arrives(w, r->tenant, &n, false);
 }
 
 static void recover_one(struct worker_state *w, struct recovering *r, int fd, const struct ledger_line *line)
@@ -242,10 +252,10 @@ static void recover_one(struct worker_state *w, struct recovering *r, int fd, co
 	if (!error)
 		find_last_read(r, line, &come.side);
 	if (!error && !move_arrive(w, r->tenant, &h, &come)) {
+		name(w, r, h.key, line);
 		r->taken++;
 		return;
 	}
-	returned_free(&come.side.returned, r->tenant);
 	handed_drop(&come);
 	ledger_forget(fd);
 	reset_and_close(fd);

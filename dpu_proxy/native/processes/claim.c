@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 
 #include "connection/socket_kind.h"
+#include "processes/held_arrived.h"
 #include "processes/parked.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
@@ -18,6 +19,7 @@ static struct connection *claim(struct channel *ch, struct parked *p, int *error
 	if (!socket_kinds[p->state]->load(c, &p->tcp, p->own)) {
 		if (p->watched)
 			(void)epoll_ctl(p->keyed.keeper->epoll_fd, EPOLL_CTL_DEL, c->tcp.fd, NULL);
+		held_is_claimed(p, c);
 		parked_become_stale(p, kept);
 		ch->worker->stats.claims++;
 		return c;

@@ -62,6 +62,16 @@ enum command_result command_park(struct channel *ch, const struct xts_head *head
 	return COMMAND_REPLIES;
 }
 
+static int unknown(const struct channel *ch)
+{
+	int error;
+
+	registry_lock();
+	error = registry_unknown(ch->tenant, ch->worker->now_ns);
+	registry_unlock();
+	return error;
+}
+
 static enum command_result claim_answer(struct channel *ch, const struct xts_claim *m, const struct claim_counts *counts)
 {
 	struct xts_claim_ack ack = { 0 };
@@ -69,6 +79,8 @@ static enum command_result claim_answer(struct channel *ch, const struct xts_cla
 	int error = 0;
 
 	c = park_claim(ch, m->key, counts, &error);
+	if (error == ENOENT && m->token && !counts) /* a program's, which asks again: not one that its host had moved */
+		error = unknown(ch);
 	ack.token = m->token;
 	if (c) {
 		c->xts_socket = m->xts_socket;
@@ -132,6 +144,7 @@ enum command_result command_take(struct channel *ch, const struct xts_head *head
 	if (c) {
 		c->xts_socket = m->xts_socket;
 		c->held = m->post_credits;
+		ledger_count(c); /* not from the beginning of its life */
 		ack.proxy_id = c->proxy_id;
 		ack.post_credits = c->grant.outstanding;
 		ack.died = of.died;

@@ -12,12 +12,25 @@
 #include <string.h>
 
 #include "channel/ledger.h"
+#include "processes/move_record.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
 
 static struct held *held_of(struct keyed *k)
 {
 	return k ? list_entry(k, struct held, keyed) : NULL;
+}
+
+bool held_tell(const struct connection *c, struct move_note *n)
+{
+	if (!c->key_held)
+		return false;
+	registry_lock();
+	n->name = c->key_held->keyed.key; /* its host may have changed it */
+	registry_unlock();
+	n->kind = NOTE_HELD;
+	n->keep_ms = c->key_held->keep_ms;
+	return true;
 }
 
 /* With the lock held. Makes the entry for c, which has none yet; NULL with *error. */
@@ -36,7 +49,6 @@ static struct held *add(struct connection *c, uint64_t key, uint32_t keep_ms, in
 	h->worker = c->worker;
 	h->keep_ms = keep_ms;
 	c->key_held = h;
-	ledger_forget(c->tcp.fd); /* another process may ask for it */
 	return h;
 }
 
@@ -60,6 +72,8 @@ int held_name(struct connection *c, uint64_t key, uint32_t keep_ms)
 	registry_unlock();
 	if (!keep_ms && !error)
 		held_forget(c);
+	if (!error)
+		ledger_named(c);
 	return error;
 }
 
@@ -104,8 +118,7 @@ static int ask(struct held *h, uint32_t purpose)
 	return error;
 }
 
-/* With the lock held: c was parked, and belongs to this channel now. It keeps its key. */
-static void hold(struct connection *c, uint64_t key, const struct taken_over *of)
+void held_again(struct connection *c, uint64_t key, const struct taken_over *of)
 {
 	int error;
 	struct held *h = of->keep_ms ? add(c, key, of->keep_ms, &error) : NULL;
@@ -118,6 +131,13 @@ static void hold(struct connection *c, uint64_t key, const struct taken_over *of
 	take_queue_served(&h->keyed, c->channel);
 }
 
+/* It may come, or be claimed by the process that has it. */
+static int arrived(const struct channel *ch, uint64_t key, struct keyed **k)
+{
+	*k = registry_find(ch->tenant, key, KEYED_ARRIVED);
+	return *k ? EBUSY : registry_unknown(ch->tenant, ch->worker->now_ns);
+}
+
 struct connection *held_take(struct channel *ch, uint64_t key, uint32_t purpose, struct taken_over *out, int *error)
 {
 	struct connection *c = NULL;
@@ -128,14 +148,14 @@ struct connection *held_take(struct channel *ch, uint64_t key, uint32_t purpose,
 	if (k) {
 		c = parked_take(ch, k, purpose, out, error);
 		if (c)
-			hold(c, key, out);
+			held_again(c, key, out);
 	} else {
 		struct held *h = held_of(registry_find(ch->tenant, key, KEYED_HELD));
 
-		*error = !h ? ENOENT : h->channel == ch ? EISCONN : ask(h, purpose);
-		k = h ? &h->keyed : NULL;
+		*error = h ? h->channel == ch ? EISCONN : ask(h, purpose) : arrived(ch, key, &k);
+		k = h ? &h->keyed : k;
 	}
-	if (purpose && (*error == EBUSY || *error == EAGAIN))
+	if (k && purpose && (*error == EBUSY || *error == EAGAIN))
 		take_queue_wait(k, ch, purpose);
 	registry_unlock();
 	if (c)

@@ -10,10 +10,19 @@
 #include "connection/handed.h"
 #include "connection/socket_kind.h"
 #include "connection/unowned.h"
+#include "processes/held_arrived.h"
 #include "processes/move_record.h"
 #include "processes/parked.h"
+#include "pushed/pushed_move.h"
 
 /* They end with their channel, which is watched, or with who has given them; this is for what nobody watches. */
+/* In place of the identifier of a socket: one of index 0, which no socket has. */
+#define PARKED_MAX 0xfffu
+static uint32_t no_socket(uint32_t number)
+{
+	return number << ID_INDEX_BITS;
+}
+
 #define UNCLAIMED_KEEP_MS (24u * 3600 * 1000)
 
 static struct parked *parked_new(struct worker_state *w, struct xts_tenant *t, const struct tcp_side *side)
@@ -44,6 +53,7 @@ static void keep(struct parked *p, struct worker_state *w, struct xts_tenant *t,
 	p->tcp = all.side;
 	p->own = all.own;
 	/* it exists, whatever the limits are here */
+	tenant_take_anyway(t, XTS_USE_KEPT_BYTES, returned_charge(&p->tcp.returned));
 	tenant_take_anyway(t, XTS_USE_SOCKET_BYTES, (uint64_t)p->tcp.kernel_send + p->tcp.kernel_receive);
 	registry_take_unowned_anyway(t, parked_bytes(p));
 	registry_keep(&p->keyed, w, UNCLAIMED_KEEP_MS);
@@ -77,10 +87,10 @@ int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, cons
 
 	registry_lock();
 	p = parked_of(registry_find(t, n->key, KEYED_PARKED));
-	if (p && (!p->moved || p->keyed.keeper != w || !socket_kinds[p->state]->waits_shared || !n->shared_key))
+	if (p && (!p->moved || p->keyed.keeper != w || !socket_kinds[p->state]->waits_shared || !n->name))
 		p = NULL;
 	if (p)
-		parked_is_shared(p, n->shared_key);
+		parked_is_shared(p, n->name);
 	registry_unlock();
 	return p ? 0 : -EBADMSG;
 }
@@ -102,8 +112,9 @@ void move_collect(struct worker_state *w, struct channel *ch, const struct xts_t
 		struct parked *p = k->kind == KEYED_PARKED ? parked_of(k) : NULL;
 
 		if (p && p->moved && k->tenant == t && (k->key ^ ticket) >> 32 == 0 && list_empty(&p->returning)) {
-			list_append(&ch->returning, &p->returning);
 			begin_to_deliver(p, w);
+			if (!held_is_parked(p))
+				list_append(&ch->returning, &p->returning);
 		}
 	}
 	registry_unlock();
@@ -142,23 +153,69 @@ void move_pass(struct channel *trunk, struct channel *ch, uint64_t ticket)
 	registry_unlock();
 }
 
-bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shared_key, struct handed *next)
+/* With the lock held. */
+static void give(struct parked *p, struct handed *next)
+{
+	uint64_t kept = parked_bytes(p);
+
+	if (p->watched)
+		(void)epoll_ctl(p->keyed.keeper->epoll_fd, EPOLL_CTL_DEL, p->tcp.fd, NULL);
+	handed_move(next, &(struct handed){ .side = p->tcp, .own = p->own });
+	p->tcp = TCP_SIDE_NONE;
+	p->own = NULL;
+	parked_become_stale(p, kept);
+}
+
+/* With the lock held. What its host has not returned all of is reset: the rest would be missing. */
+static struct parked *next_unclaimed(struct channel *ch)
+{
+	while (!list_empty(&ch->returning)) {
+		struct parked *p = list_entry(ch->returning.next, struct parked, returning);
+
+		if (!p->returner)
+			return p;
+		parked_end(&p->keyed);
+	}
+	return NULL;
+}
+
+bool move_next_unclaimed(struct channel *ch, struct move_head *h, struct move_note *n, struct handed *next)
 {
 	struct parked *p;
 
 	registry_lock();
-	p = list_empty(&ch->returning) ? NULL : list_entry(ch->returning.next, struct parked, returning);
+	p = next_unclaimed(ch);
 	if (p) {
-		uint64_t kept = parked_bytes(p);
-
 		*h = (struct move_head){ .key = p->keyed.key, .state = p->state };
-		*shared_key = p->shared_key;
-		if (p->watched)
-			(void)epoll_ctl(p->keyed.keeper->epoll_fd, EPOLL_CTL_DEL, p->tcp.fd, NULL);
-		handed_move(next, &(struct handed){ .side = p->tcp, .own = p->own });
-		p->tcp = TCP_SIDE_NONE;
-		p->own = NULL;
-		parked_become_stale(p, kept);
+		if (!held_note(p, n))
+			*n = (struct move_note){ .key = h->key, .name = p->shared_key, .kind = NOTE_SHARED };
+		give(p, next);
+	}
+	registry_unlock();
+	return p;
+}
+
+/* Under its own key, and all that belongs to it is here. */
+static bool may_go(const struct parked *p)
+{
+	return !p->moved && !p->returner && p->state == CONNECTION_ESTABLISHED &&
+	       !(p->tcp.pushed && pushed_stays(p->tcp.pushed));
+}
+
+bool move_next_parked(struct channel *ch, struct move_head *h, struct move_note *n, struct handed *next)
+{
+	struct parked *p;
+
+	registry_lock();
+	p = ch->move->parked < PARKED_MAX ? registry_any_parked(ch->tenant, may_go) : NULL;
+	if (p) {
+		*h = (struct move_head){ .key = move_key(ch->move->ticket, no_socket(++ch->move->parked)),
+					 .state = p->state };
+		*n = (struct move_note){ .key = h->key,
+					 .name = p->keyed.key,
+					 .kind = p->died ? NOTE_PARKED_DIED : NOTE_PARKED,
+					 .keep_ms = p->keep_ms };
+		give(p, next);
 	}
 	registry_unlock();
 	return p;
@@ -166,8 +223,17 @@ bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shar
 
 void move_unclaimed_end(struct channel *ch)
 {
-	while (parked_end_one_of(ch))
-		;
+	struct list *next;
+
+	registry_lock();
+	for (struct list *node = ch->returning.next; node != &ch->returning; node = next) {
+		struct parked *p = list_entry(node, struct parked, returning);
+
+		next = node->next;
+		if (!p->returner && !(ch->moved_epoch && held_outlives(p)))
+			parked_end(&p->keyed);
+	}
+	registry_unlock();
 }
 
 void move_free(struct channel *ch)

@@ -37,11 +37,12 @@ struct move_out {
 	uint32_t session_bytes;
 	uint8_t *known; /* of a trunk: of the hosts behind it (struct identity) */
 	uint32_t known_bytes;
-	uint32_t reset; /* connections that could not be handed over, and were not reported yet */
-	bool said;      /* of a trunk: MOVE was sent; the channels behind it hear it first */
-	bool parted;    /* of a trunk: those have been left */
-	bool acked;     /* the host has sent its last message */
-	bool ends;      /* its epoch ends, and then the queue is left */
+	uint32_t parked; /* connections that went with it, and no process holds */
+	uint32_t reset;  /* connections that could not be handed over, and were not reported yet */
+	bool said;       /* of a trunk: MOVE was sent; the channels behind it hear it first */
+	bool parted;     /* of a trunk: those have been left */
+	bool acked;      /* the host has sent its last message */
+	bool ends;       /* its epoch ends, and then the queue is left */
 	bool left;
 	bool settled; /* the session is there, or there is none */
 };
@@ -70,8 +71,10 @@ void move_collect(struct worker_state *w, struct channel *ch, const struct xts_t
 /* Those of this ticket belong to this channel from now on, and not to its trunk. Takes the lock. */
 void move_pass(struct channel *trunk, struct channel *ch, uint64_t ticket);
 /* Its host has not claimed anything so far, and it goes on to the next process: the next socket that waits for the
- * host, with the head of its record, and its key if it is shared, or 0. False: there is none. Takes the lock. */
-bool move_next_unclaimed(struct channel *ch, struct move_head *h, uint64_t *shared_key, struct handed *next);
+ * host, with the head of its record, and a note (without a name: none). False: there is none. Takes the lock. */
+bool move_next_unclaimed(struct channel *ch, struct move_head *h, struct move_note *n, struct handed *next);
+/* The same of a connection of its tenant that no process holds. */
+bool move_next_parked(struct channel *ch, struct move_head *h, struct move_note *n, struct handed *next);
 /* The channel ends: sockets that have come for its host, and were not claimed, are reset. */
 void move_unclaimed_end(struct channel *ch);
 void move_free(struct channel *ch);

@@ -10,6 +10,7 @@
 #include "connection/socket_kind.h"
 #include "connection/tcp_move.h"
 #include "connection/unowned.h"
+#include "processes/held_arrived.h"
 #include "processes/parked.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
@@ -27,6 +28,7 @@ void parked_become_stale(struct parked *p, uint64_t kept_bytes)
 
 	list_remove(&p->returning);
 	list_remove(&p->arrived);
+	held_name_ends(p);
 	p->returner = NULL;
 	returned_drop(&p->coming, keeper, p->keyed.tenant);
 	registry_give_unowned(p->keyed.tenant, kept_bytes);

@@ -17,9 +17,10 @@ struct parked {
 	/* Without a socket: claimed or ended, and will be freed. Bytes that its protocols have not taken wait until it
 	 * is claimed. An error is told (again) to the host that claims it. */
 	struct tcp_side tcp;
-	struct kind_record *own; /* of a kind that has a record of its own (handed.h); else NULL */
-	uint64_t shared_key;     /* a member of a shared socket that has come from another process; 0: it is none */
-	struct list arrived;     /* with that: on the list of these (share_arrived.c) */
+	struct kind_record *own;   /* of a kind that has a record of its own (handed.h); else NULL */
+	uint64_t shared_key;       /* a member of a shared socket that has come from another process; 0: it is none */
+	struct list arrived;       /* with that: on the list of these (share_arrived.c) */
+	struct arrived_name *name; /* by which other processes may ask for it; NULL: none (held_arrived.h) */
 	bool watched;
 	bool moved;    /* it has come from another process of the proxy (move.h) */
 	uint8_t state; /* enum connection_state: what it becomes again */

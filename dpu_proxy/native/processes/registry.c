@@ -4,13 +4,15 @@
 #include <sys/random.h>
 
 #include "connection/unowned.h"
+#include "processes/parked.h"
 #include "processes/share.h"
 #include "worker/common_lock.h"
 
 #define BUCKET_BITS 10u
 #define BUCKETS (1u << BUCKET_BITS)
-#define EXPIRE_AT_ONCE 64u        /* objects expired at once, while others wait for the lock */
-#define EXPIRE_AGAIN_NS 10000000u /* after a lack of memory */
+#define EXPIRE_AT_ONCE 64u                 /* objects expired at once, while others wait for the lock */
+#define EXPIRE_AGAIN_NS 10000000u          /* after a lack of memory */
+#define ELSEWHERE_NS UINT64_C(10000000000) /* after the last channel has moved: others may be about to */
 
 static struct {
 	pthread_mutex_t mutex;
@@ -61,6 +63,32 @@ struct keyed *registry_find(const struct xts_tenant *t, uint64_t key, enum keyed
 	struct keyed *k = find(key);
 
 	return k && k->kind == kind && k->tenant == t ? k : NULL;
+}
+
+void registry_moves(struct xts_tenant *t, uint64_t now_ns)
+{
+	registry_lock();
+	t->keys_elsewhere_until_ns = now_ns + ELSEWHERE_NS;
+	registry_unlock();
+}
+
+int registry_unknown(const struct xts_tenant *t, uint64_t now_ns)
+{
+	return now_ns < t->keys_elsewhere_until_ns ? EBUSY : ENOENT;
+}
+
+struct parked *registry_any_parked(const struct xts_tenant *t, bool (*is_wanted)(const struct parked *p))
+{
+	for (uint32_t i = 0; i < BUCKETS; i++) {
+		for (struct list *node = registry.by_key[i].next; node != &registry.by_key[i]; node = node->next) {
+			struct keyed *k = list_entry(node, struct keyed, by_key);
+			struct parked *p = k->kind == KEYED_PARKED && k->tenant == t ? parked_of(k) : NULL;
+
+			if (p && is_wanted(p))
+				return p;
+		}
+	}
+	return NULL;
 }
 
 /* Charges for the key of a listener, whose socket is kept for it. */
@@ -150,12 +178,19 @@ static void expired(struct timer *timer)
 		timer_set(&k->keeper->kept_timers, timer, k->keeper->now_ns + EXPIRE_AGAIN_NS);
 }
 
+void registry_keep_for(struct keyed *k, uint32_t keep_ms)
+{
+	struct worker_state *w = k->keeper;
+
+	timer_set(&w->kept_timers, &k->expiry, w->now_ns + (uint64_t)keep_ms * 1000000u);
+	w->keep_deadline_ns = timers_next_ns(&w->kept_timers);
+}
+
 void registry_keep(struct keyed *k, struct worker_state *w, uint32_t keep_ms)
 {
 	k->keeper = w;
 	k->expiry.expired = expired;
-	timer_set(&w->kept_timers, &k->expiry, w->now_ns + (uint64_t)keep_ms * 1000000u);
-	w->keep_deadline_ns = timers_next_ns(&w->kept_timers);
+	registry_keep_for(k, keep_ms);
 	list_append(&w->kept, &k->kept);
 	w->kept_count[k->kind]++;
 }

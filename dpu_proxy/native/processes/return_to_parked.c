@@ -62,6 +62,17 @@ bool parked_return(struct channel *ch, const struct xts_return *m, bool more, co
 	return possible;
 }
 
+bool parked_is_returned(struct channel *ch)
+{
+	bool any = false;
+
+	registry_lock();
+	for (struct list *node = ch->returning.next; node != &ch->returning && !any; node = node->next)
+		any = list_entry(node, struct parked, returning)->returner;
+	registry_unlock();
+	return any;
+}
+
 bool parked_end_one_of(struct channel *ch)
 {
 	bool any;

@@ -57,7 +57,13 @@
 #include "datagrams/filter_use.h"
 #include "datagrams/multicast.h"
 
-enum keyed_kind { KEYED_LISTENER, KEYED_PARKED, KEYED_HELD };
+struct move_note;
+struct parked;
+
+/* ARRIVED: a connection that has come from another process of the proxy, and whose host has not claimed it */
+enum keyed_kind { KEYED_LISTENER, KEYED_PARKED, KEYED_HELD, KEYED_ARRIVED };
+
+#define KEEP_MS_MAX 60000u /* of PARK and SHARE */
 
 /* What a key stands for. */
 struct keyed {
@@ -163,6 +169,8 @@ void registry_remove(struct keyed *k);
 void registry_forget(struct keyed *k);
 /* No process holds the object now: the calling worker keeps it for a while. */
 void registry_keep(struct keyed *k, struct worker_state *w, uint32_t keep_ms);
+/* It is kept for so long from now on. Called in the keeper's thread. */
+void registry_keep_for(struct keyed *k, uint32_t keep_ms);
 void registry_unkeep(struct keyed *k);
 /* Charges for a connection without a channel, which keeps this many bytes (spilled, or in its protocols). False: over a
  * limit of its tenant. */
@@ -177,6 +185,13 @@ void registry_expire(struct worker_state *w);
 void registry_end_some(struct unowned *u, struct worker_state *w);
 /* Ends everything that the worker keeps, at once. Takes the lock. */
 void registry_end_all(struct worker_state *w);
+/* A channel of this tenant goes to another process of the proxy, or comes from one. For a while, a key that nobody has
+ * here may be known there. Takes the lock. */
+void registry_moves(struct xts_tenant *t, uint64_t now_ns);
+/* Nobody has the key here: ENOENT, or EBUSY while that may change. */
+int registry_unknown(const struct xts_tenant *t, uint64_t now_ns);
+/* A parked connection of this tenant of which that is true; NULL: there is none. */
+struct parked *registry_any_parked(const struct xts_tenant *t, bool (*is_wanted)(const struct parked *p));
 /* Reads the worker's gauges. Called without the lock. */
 void registry_stats(struct worker_state *w, struct xts_worker_stats *out);
 
@@ -306,6 +321,8 @@ void parked_taken(struct connection *c);
 /* A message RETURN of the host that has parked the connection. False: there is no such connection, or the host may not
  * return that. Takes the lock. */
 bool parked_return(struct channel *ch, const struct xts_return *m, bool more, const struct batch_entry *e);
+/* Is the host still returning what it has not read of a connection? Takes the lock. */
+bool parked_is_returned(struct channel *ch);
 /* The channel is ending: connections that it has parked without returning everything are incomplete; resets one of
  * these. False: there is none. Takes the lock. */
 bool parked_end_one_of(struct channel *ch);
@@ -326,6 +343,10 @@ void held_remove(struct connection *c);
 /* The connection of a key, if it is parked. Else NULL with *error: EBUSY: its holder has been asked for it; EAGAIN: the
  * holder has answered that it needs it; EISCONN: ch holds it; ENOENT. */
 struct connection *held_take(struct channel *ch, uint64_t key, uint32_t purpose, struct taken_over *out, int *error);
+/* For the next process of the proxy: by which key others know it. False: they do not. Takes the lock. */
+bool held_tell(const struct connection *c, struct move_note *n);
+/* With the lock held: c was parked, and belongs to its channel now. It has this key, as it had before. */
+void held_again(struct connection *c, uint64_t key, const struct taken_over *of);
 /* Another worker has asked for connections of this one. */
 void held_poked(struct worker_state *w);
 /* Is there a YIELD to send? */

@@ -38,8 +38,9 @@ struct xts_tenant {
 	struct pool_share share;
 	_Atomic uint32_t ports; /* its own (local_ports.h) */
 	_Atomic uint64_t ports_refused;
-	struct list orphans;         /* orphan.by_age, the oldest first; under the lock of orphan.c */
-	_Atomic uint64_t log_second; /* the second that log_lines counts */
+	uint64_t keys_elsewhere_until_ns; /* registry_moves(); under the registry's lock */
+	struct list orphans;              /* orphan.by_age, the oldest first; under the lock of orphan.c */
+	_Atomic uint64_t log_second;      /* the second that log_lines counts */
 	_Atomic uint32_t log_lines, log_suppressed;
 };
 

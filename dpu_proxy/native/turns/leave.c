@@ -6,6 +6,7 @@
 #include "connection/socket_kind.h"
 #include "channel/ledger.h"
 #include "processes/move.h"
+#include "processes/share.h"
 
 #define QUIET_NS (XTS_MOVE_QUIET_MS * UINT64_C(1000000))
 
@@ -54,12 +55,12 @@ enum command_result command_move_ack(struct channel *ch, const struct xts_head *
 }
 
 /* Has the host sent nothing since it was asked, and waits for nothing? Then it may be asleep, and nothing is under way. */
-bool channel_is_quiet(const struct channel *ch)
+bool channel_is_quiet(struct channel *ch)
 {
 	const struct move_out *m = ch->move;
 
 	if (ch->worker->now_ns - m->asked_ns < QUIET_NS || ch->link.stats.received_frames != m->received ||
-	    ch->reply_count || ch->continuation.resume || !list_empty((struct list *)&ch->names.lookups))
+	    ch->reply_count || ch->continuation.resume || !list_empty(&ch->names.lookups) || parked_is_returned(ch))
 		return false;
 	for (struct list *node = ch->connections.next; node != &ch->connections; node = node->next) {
 		struct connection *c = list_entry(node, struct connection, member);

@@ -212,6 +212,7 @@ int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_conf
 #define XTS_MOVED_FDS 200
 /* a note for each (processes/move_record.h) */
 #define XTS_MOVED_NOTES_BYTES 4000
+#define XTS_MOVED_NAMES_BYTES 5600
 /* A piece of what a channel hands over. The caller owns it: xts_moved_free(), and the descriptors. */
 /* A channel behind a relay's queue that goes with it. */
 struct xts_relayed {
@@ -231,6 +232,8 @@ struct xts_moved {
 	bool private_broken;                  /* it takes nothing more */
 	uint8_t notes[XTS_MOVED_NOTES_BYTES]; /* for behind the records */
 	uint32_t note_bytes;
+	uint8_t names[XTS_MOVED_NAMES_BYTES]; /* for behind these: earlier versions read the notes only */
+	uint32_t name_bytes;
 	int fds[XTS_MOVED_FDS]; /* one for each record; of the last piece, those of the queue */
 	uint32_t fd_count;
 	uint32_t sockets; /* in this piece */

@@ -83,7 +83,8 @@ static int link_start(struct channel *c)
 			    XTS_FEATURE_RETURN_DATAGRAM | XTS_FEATURE_CUT_OFF | XTS_FEATURE_FAULT_OF |
 			    XTS_FEATURE_RENEW_KEY | XTS_FEATURE_CATCH_UP | XTS_FEATURE_WITHDRAW | XTS_FEATURE_CANCEL |
 			    XTS_FEATURE_LISTENING | XTS_FEATURE_MOVE | XTS_FEATURE_MOVE_DATAGRAM |
-			    XTS_FEATURE_MOVE_PUSHED | XTS_FEATURE_RESUME | xts_packets_features(c->queue),
+			    XTS_FEATURE_MOVE_PUSHED | XTS_FEATURE_MOVE_NAMED | XTS_FEATURE_RESUME |
+			    xts_packets_features(c->queue),
 		.epoch = reply->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,

@@ -75,6 +75,14 @@ static bool is_possible(const struct xts_sock *s)
 	return s->state == TCP_STATE_ESTABLISHED || (s->state == TCP_STATE_CLOSE && s->phase == PHASE_CONNECTED);
 }
 
+void common_tell_counts(struct xts_sock *s)
+{
+	if (!s->own.common)
+		return;
+	atomic_store(&s->own.common->read_bytes, s->read_bytes);
+	atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->cold->sharing.sent_before);
+}
+
 /* From now on this process counts, for the others, how much it reads and sends. */
 static bool become_common(struct xts_sock *s)
 {
@@ -83,8 +91,7 @@ static bool become_common(struct xts_sock *s)
 	s->own.common = relatives_add();
 	if (!s->own.common)
 		return false;
-	atomic_store(&s->own.common->read_bytes, s->read_bytes);
-	atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->cold->sharing.sent_before);
+	common_tell_counts(s);
 	/* A process that had it before, with the key from then, has it no longer. */
 	if (!s->cold->sharing.key || s->stack->channel->link.features & XTS_FEATURE_RENEW_KEY)
 		s->cold->sharing.key = key_make();

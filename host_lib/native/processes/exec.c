@@ -16,6 +16,7 @@
 #include "streams/stream.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
+#include "processes/next_proxy.h"
 #include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/record_file.h"
@@ -78,8 +79,12 @@ static int give_up_for_exec(struct xts_sock *s)
 
 static int write_for_exec(struct stack *st, int memfd, const struct xts_exec_socket *b)
 {
-	struct xts_sock *s = table_open(st, b->number);
-	int r = s ? give_up_for_exec(s) : -EBADF;
+	struct xts_sock *s;
+	int r;
+
+	move_settle(st);
+	s = table_open(st, b->number);
+	r = s ? give_up_for_exec(s) : -EBADF;
 
 	if (!r && (s = table_open(st, b->number)))
 		r = record_write(memfd, s, b->descriptor);

@@ -17,6 +17,7 @@
 #include "common/own_memory.h"
 #include "processes/again.h"
 #include "processes/inherit.h"
+#include "processes/next_proxy.h"
 #include "processes/passed_copies.h"
 #include "processes/relatives.h"
 #include "processes/take_over.h"
@@ -60,6 +61,7 @@ static void before_fork(void)
 {
 	for (struct stack *st = process_stacks(); process_inherits() && !xts_inside.locked && st; st = process_next(st)) {
 		stack_enter(st);
+		move_settle(st);
 		for (unsigned i = 0; i < SOCKET_KINDS; i++)
 			socket_kinds[i]->before_fork(st);
 		stack_leave(st);

@@ -17,6 +17,7 @@
 #include "core/status_page.h"
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"
+#include "processes/next_proxy.h"
 #include "processes/relatives.h"
 #include "processes/take_over.h"
 #include "processes/wipe.h"
@@ -34,12 +35,12 @@
 /* and one that uses it all the time gives it up after so long, since there may be what the other one waits for */
 #define POLLED_NS (50 * NS_PER_MS)
 
-/* Does the protocol allow to give it to another process now? */
+/* Does the protocol allow to give it to another process now? PARK that cannot leave any more would leave it to nobody. */
 static bool is_between_calls(const struct xts_sock *s)
 {
-	return s->proxy_id && !s->opening && !s->call && !s->pushing && !s->closing && !s->lost && !s->disconnecting &&
-	       !s->cold->ulps.handshaking && !s->cold->ulps.sending && !s->cold->ulps.peeking &&
-	       !(s->todo & (TODO_ACCEPTED | TODO_GIVE_BACK | TODO_CLOSE));
+	return s->proxy_id && !move_is_between(&s->stack->channel->move) && !s->opening && !s->call && !s->pushing &&
+	       !s->closing && !s->lost && !s->disconnecting && !s->cold->ulps.handshaking && !s->cold->ulps.sending &&
+	       !s->cold->ulps.peeking && !(s->todo & (TODO_ACCEPTED | TODO_GIVE_BACK | TODO_CLOSE));
 }
 
 /* Has it been taken not long ago, and is it in use ever since? */

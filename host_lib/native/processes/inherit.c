@@ -33,6 +33,7 @@
 #include "xts_private.h"
 
 #define ATTACH_PAUSE_NS (20 * NS_PER_MS)
+#define CLAIM_PAUSE_NS (5 * NS_PER_MS)
 
 static void (*tell_gone)(int number, unsigned reason);
 
@@ -172,7 +173,6 @@ static int claim(struct xts_sock *s)
 	s->grant.outstanding = window - s->unread - pdu_credits(s);
 	call.post_credits = s->grant.outstanding;
 	move_base(s);
-	s->read_bytes = 0;
 	s->consumed = 0;
 	s->credits = s->peer_window = 0;
 	if (s->done) {
@@ -181,6 +181,20 @@ static int claim(struct xts_sock *s)
 		s->shutdown &= (uint8_t)~RCV_SHUTDOWN;
 	}
 	return call_proxy(s, &call);
+}
+
+/* It may be on its way from the proxy's process before to the one that goes on. */
+static int claim_soon(struct xts_sock *s)
+{
+	uint64_t until_ns = now_ns() + INHERITED_AWAY_NS;
+	uint32_t id = s->id;
+	uint16_t nobody = 0;
+	int r;
+
+	while ((r = claim(s)) == -EBUSY && socket_is(s, id) && now_ns() < until_ns)
+		if (wait_for(s->stack, &nobody, now_ns() + CLAIM_PAUSE_NS, false) == -ENOBUFS)
+			break;
+	return r;
 }
 
 /* A connection is lost with this attempt: an agent that is being started again is waited for. What has a key is made
@@ -216,7 +230,7 @@ static int take(struct xts_sock *s)
 	if (!r && !sharing_possible(s->stack))
 		r = -EOPNOTSUPP;
 	if (!r)
-		r = by_key ? kind_of(s)->join(s) : claim(s);
+		r = by_key ? kind_of(s)->join(s) : claim_soon(s);
 	return r;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 
 #include "core/asked.h"
+#include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/message.h"
@@ -23,6 +24,7 @@
 #include "common/own_memory.h"
 #include "processes/again.h"
 #include "processes/inherit.h"
+#include "processes/take_over.h"
 #include "processes/wipe.h"
 #include "ulps/pdu.h"
 #include "waiting/progress_thread.h"
@@ -31,7 +33,9 @@
  * XTS_MOVE_QUIET_MS. */
 #define LOOK_NS (XTS_MOVE_QUIET_MS / 4 * NS_PER_MS)
 
-#define REOPENING_MS 10000u        /* to wait for the answer to HELLO: the next process is there, and may be slow */
+#define REOPENING_MS 10000u /* to wait for the answer to HELLO: the next process is there, and may be slow */
+#define SETTLE_NS NS_PER_S
+#define SETTLE_LOOK_NS NS_PER_MS
 #define GOODBYE_NS (10 * NS_PER_S) /* it answers MOVE_ACK, and comes at once: a proxy that does not say it is broken */
 
 /* --- before ------------------------------------------------------------------------------------------------------- */
@@ -64,8 +68,8 @@ bool message_move(struct stack *st, const struct xts_head *head, const struct xt
 /* Does the proxy still have to say something about it, or would be told something first? */
 static bool is_under_way(const struct xts_sock *s)
 {
-	return s->call || s->opening || s->closing || s->pushing || s->making || s->own.taking ||
-	       s->own.moved != NOT_MOVED || s->cold->ulps.handshaking;
+	return s->call || s->opening || s->closing || s->pushing || s->making || s->own.moved != NOT_MOVED ||
+	       s->cold->ulps.handshaking;
 }
 
 static bool is_quiet(struct channel *c)
@@ -120,8 +124,9 @@ void move_tick(struct stack *st, uint64_t now)
 static bool is_claimable(const struct xts_sock *s)
 {
 	/* one that is away is made again there, from the beginning: a part of it may be here */
-	if (!s->proxy_id || s->opening || s->lost || s->away || s->cancelled || s->own.inherited != NOT_INHERITED ||
-	    s->own.moved != NOT_MOVED || s->own.common || s->pushing)
+	if (!s->proxy_id || s->opening || s->lost || s->away || s->cancelled || s->own.moved != NOT_MOVED || s->pushing)
+		return false;
+	if (s->own.common && !(s->stack->channel->link.features & XTS_FEATURE_MOVE_NAMED))
 		return false;
 	return !s->cold->ulps.peeking && kind_of(s)->moves(s);
 }
@@ -167,6 +172,21 @@ static void wait_for_claim(struct xts_sock *s)
 	kind_of(s)->leaves(s);
 	if (!s->todo)
 		outbox_remove(s);
+}
+
+/* TAKE was not answered: another process may have the connection as before. */
+static void takes_ask_again(struct stack *st)
+{
+	for (struct xts_sock *s = table_next(st, NULL); s; s = table_next(st, s)) {
+		if (!s->own.taking || s->own.inherited == NOT_INHERITED || s->proxy_id || !s->call ||
+		    s->call->type != XTS_CMD_TAKE)
+			continue;
+		s->call->error = EBUSY;
+		s->call->done = true;
+		s->call = NULL;
+		s->opening = false;
+		wake(st, &s->callers);
+	}
 }
 
 /* The process that was to answer these claims has died as well: they are as before. */
@@ -227,6 +247,7 @@ bool move_restarts(struct stack *st, int error)
 	for (uint32_t i = 0; i < m->count; i++)
 		if (m->sockets[i].proxy_id)
 			wait_for_claim(m->sockets[i].socket);
+	takes_ask_again(st);
 	sockets_lose_unclaimed(st);
 	name_queries_lose(st);
 	c->catch_up = (struct catch_up){ 0 };
@@ -255,10 +276,12 @@ void move_opened(struct stack *st)
 	xts_link_ask_clock(&c->link);
 	c->link.config.dead_ms = st->settings.dead_ms - PING_MS;
 	c->move.opening = false;
+	c->move.all_due = c->link.features & XTS_FEATURE_RESUME;
 	if (c->move.died && c->link.replaced_ticket)
 		c->move.ticket = c->link.replaced_ticket;
 	c->link.replaced_ticket = 0;
-	c->move.ticket = move_is_claiming(&c->move) ? c->move.ticket : 0;
+	if (!c->move.count)
+		c->move.ticket = 0;
 	status_link(st);
 	move_claim_some(st);
 	again_attached(st);
@@ -273,7 +296,6 @@ uint32_t move_promises(struct xts_sock *s)
 	xts_credit_grant_init(&s->grant, window);
 	s->grant.outstanding = taken < window && !s->own.shared && !asked_pushes(s) ? window - taken : 0;
 	s->grant.unadvertised = 0;
-	s->read_bytes = 0;
 	s->consumed = 0;
 	return s->grant.outstanding;
 }
@@ -282,6 +304,8 @@ void move_base(struct xts_sock *s)
 {
 	s->cold->received_base = s->received_bytes - s->unread;
 	s->cold->sent_base = s->sent_bytes - s->pending_bytes;
+	s->read_bytes = 0;
+	s->cold->sharing.sent_before = s->cold->sent_base;
 }
 
 static bool has_sent_fin(const struct xts_sock *s)
@@ -307,6 +331,8 @@ static uint32_t write_claim(const struct move *m, struct moved_socket *moved, ui
 	moved->sent_base = s->cold->sent_base;
 	moved->received_base = s->cold->received_base;
 	move_base(s);
+	if (s->own.inherited == NOT_INHERITED) /* else the thread that has taken it does so, and compares them first */
+		common_tell_counts(s);
 	xts_head_encode(frame, m->died ? XTS_CMD_RESUME : XTS_CMD_CLAIM, 0, 0, 0);
 	if (m->died)
 		xts_resume_encode(frame, &r);
@@ -337,7 +363,7 @@ static void say_that_is_all(struct stack *st, struct move *m)
 
 	if (channel_slot(st, &slot))
 		return;
-	m->died = false;
+	m->died = m->all_due = false;
 	xts_head_encode(slot.data, XTS_CMD_RESUME, 0, 0, 0);
 	xts_resume_encode(slot.data, &none);
 	channel_submit(st, &slot, XTS_RESUME_BYTES);
@@ -348,6 +374,7 @@ void move_claim_some(struct stack *st)
 	struct channel *c = st->channel;
 	struct move *m = &c->move;
 	struct xts_tx_slot slot;
+	bool any = m->claimed < m->count;
 
 	while (!m->opening && m->claimed < m->count) {
 		struct moved_socket *moved = &m->sockets[m->claimed];
@@ -362,13 +389,14 @@ void move_claim_some(struct stack *st)
 		}
 		m->claimed++;
 	}
-	if (!m->opening && m->died)
-		say_that_is_all(st, m);
-	if (m->opening || m->died || (!m->count && !m->ticket))
+	if (m->opening)
 		return;
-	if (!m->unanswered)
+	if (any)
+		m->ticket = 0; /* the next MOVE may come */
+	if (any && !m->unanswered)
 		move_free(c);
-	m->ticket = 0;
+	if (m->all_due)
+		say_that_is_all(st, m);
 }
 
 /* What was accepted from the program before has taken credits of the last epoch. */
@@ -378,6 +406,17 @@ bool move_takes_pending(struct xts_sock *s)
 		return false;
 	s->credits -= s->pending_bytes;
 	return true;
+}
+
+void move_settle(struct stack *st)
+{
+	uint64_t until_ns = now_ns() + SETTLE_NS;
+	uint16_t nobody = 0;
+
+	while (st->channel && (move_is_between(&st->channel->move) || st->channel->move.unanswered) &&
+	       now_ns() < until_ns)
+		if (wait_for(st, &nobody, now_ns() + SETTLE_LOOK_NS, false) == -ENOBUFS)
+			return;
 }
 
 /* The key of a listener is told again: the first member names the socket, and the others join it by that. Credits
@@ -397,6 +436,8 @@ static bool goes_on(struct xts_sock *s)
 	s->own.offered = false; /* it is this process's now */
 	if (s->own.shared)
 		share_once_more(s);
+	if (s->own.common)
+		s->todo |= TODO_SHARE; /* the key may be a new one, of which the process before has not heard */
 	if (s->todo)
 		outbox_add(s, s->todo);
 	socket_changed(s, EPOLLOUT);

@@ -50,13 +50,14 @@ struct move {
 	struct moved_socket *sockets;
 	uint32_t count, claimed;
 	uint32_t unanswered; /* claims that were sent: until there is none, `sockets` is kept */
-	bool died; /* the process before this one: sockets are claimed by RESUME, and it is said which was the last */
+	bool died;           /* the process before this one: sockets are claimed by RESUME */
+	bool all_due;        /* it has to be said that all are claimed */
 };
 
 /* Are there sockets to claim? Or does it still have to say that all are claimed? */
 static inline bool move_is_claiming(const struct move *m)
 {
-	return m->claimed < m->count || m->died;
+	return m->claimed < m->count || m->all_due;
 }
 
 /* Is there something to do, other than to receive? */
@@ -84,6 +85,9 @@ bool move_connects_again(const struct xts_sock *s);
 void move_look_first(struct stack *st);
 /* MOVE has come: sends MOVE_ACK, if nothing is under way. True: it has left, and no frame may follow. */
 bool move_ack(struct channel *c);
+/* Waits until sockets are claimed that are about to be, for a second at most: before that, a fork or exec cannot keep
+ * them. */
+void move_settle(struct stack *st);
 /* When to call move_tick(). */
 static inline uint64_t move_next_ns(const struct move *m)
 {

@@ -30,6 +30,7 @@
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"
 #include "processes/listener_key.h"
+#include "processes/next_proxy.h"
 #include "processes/passed_copies.h"
 #include "processes/record_label.h"
 #include "processes/relatives.h"
@@ -142,8 +143,12 @@ static int pass(struct xts_sock *s, int kernel_fd)
 int xts_pass(int number, int kernel_fd)
 {
 	struct stack *st = stack_enter_of(number);
-	struct xts_sock *s = table_open(st, number);
-	int r = s ? pass(s, kernel_fd) : -EBADF;
+	struct xts_sock *s;
+	int r;
+
+	move_settle(st);
+	s = table_open(st, number);
+	r = s ? pass(s, kernel_fd) : -EBADF;
 
 	stack_leave(st);
 	return finish(r);

@@ -35,6 +35,7 @@
 #include "link/credit.h"
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"
+#include "processes/next_proxy.h"
 #include "processes/relatives.h"
 #include "processes/take_over.h"
 #include "ulps/pushed.h"
@@ -98,8 +99,7 @@ static void taken(struct xts_sock *s, const struct call *call)
 		return;
 	}
 	if (s->own.common) {
-		atomic_store(&s->own.common->read_bytes, s->read_bytes);
-		atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->cold->sharing.sent_before);
+		common_tell_counts(s);
 		progress_need(s->stack); /* the progress thread answers YIELD while the application is elsewhere */
 	}
 	(void)key_renew(s);
@@ -125,10 +125,9 @@ static int ask(struct xts_sock *s, uint32_t purpose)
 	call.key = s->cold->sharing.key;
 	xts_credit_grant_init(&s->grant, window);
 	call.post_credits = window;
-	s->read_bytes = 0;
 	s->consumed = 0;
 	s->credits = s->peer_window = 0;
-	s->cold->sharing.sent_before = s->sent_bytes;
+	move_base(s);
 	s->shutdown &= SEND_SHUTDOWN;
 	s->done = false;
 	s->error = 0;

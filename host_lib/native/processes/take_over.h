@@ -55,7 +55,9 @@ void turn_channel_died(struct xts_sock *s);
 void common_before_fork(struct stack *st);
 void common_after_fork_parent(struct stack *st);
 bool common_inherited(struct xts_sock *s); /* in the child: it has a copy */
-int common_make(struct xts_sock *s);       /* other processes will have it: 0; -EOPNOTSUPP, -ENOMEM: not possible */
+/* The others can see how much this process, which holds it, has read and sent. */
+void common_tell_counts(struct xts_sock *s);
+int common_make(struct xts_sock *s); /* other processes will have it: 0; -EOPNOTSUPP, -ENOMEM: not possible */
 /* As the relatives_*() functions of these names, for relatives and for programs that the connection was passed to. */
 bool common_others_have(struct xts_sock *s, struct living *living);
 bool common_leave(struct xts_sock *s);

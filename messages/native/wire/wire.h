@@ -218,6 +218,8 @@ enum xts_msg_type {
                                                        * before it accepts */
 #define XTS_FEATURE_MOVE_RELAYED UINT64_C(0x10000000) /* of a trunk: the channels behind the relay move with it to
                                                        * another process (MOVE) */
+#define XTS_FEATURE_MOVE_NAMED UINT64_C(0x20000000)   /* the host claims connections with a key, too, from another
+                                                       * process (MOVE, RESUME) */
 #define XTS_FEATURE_RESUME  UINT64_C(0x8000000)       /* the host can go on when the proxy's worker has died
                                                        * (REPLACED, RESUME) */
 #define XTS_FEATURE_PARTS   UINT64_C(0x1000000)       /* frames longer than a packet of the wire come in parts (PART) */

@@ -229,6 +229,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "MOVE_DATAGRAM": (0x200_0000, "the host claims datagram sockets, too, from another process of the proxy (MOVE)"),
     "MOVE_PUSHED": (0x400_0000, "onto a listener that it claims (MOVE) the host pushes again before it accepts"),
     "MOVE_RELAYED": (0x1000_0000, "of a trunk: the channels behind the relay move with it to another process (MOVE)"),
+    "MOVE_NAMED": (0x2000_0000, "the host claims connections with a key, too, from another process (MOVE, RESUME)"),
     "RESUME": (0x800_0000, "the host can go on when the proxy's worker has died (REPLACED, RESUME)"),
     "PARTS": (0x100_0000, "frames longer than a packet of the wire come in parts (PART)"),
     "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),

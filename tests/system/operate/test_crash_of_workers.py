@@ -135,6 +135,46 @@ def use(on: Program, accepted: list[socket.socket]) -> dict[str, Any]:
     return said
 
 
+IN_COMMON = """
+import os, socket, sys
+connections = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(20)]
+def use():
+    for connection in connections:
+        connection.sendall(b"request")
+        assert connection.recv(7, socket.MSG_WAITALL) == b"request"
+    print("used", flush=True)
+use()
+to_child, tell = os.pipe()
+if os.fork() == 0:
+    while os.read(to_child, 1):
+        use()
+    os._exit(0)
+os.close(to_child)
+for line in sys.stdin:
+    if line == "child\\n":
+        os.write(tell, b"x")
+    else:
+        use()
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_parent_and_its_child_have_goes_on(kind: str) -> None:
+    """Whoever has held the connections, each of them can have them after a crash."""
+    with crashing(kind) as where, echo_server(where.place) as port:
+        arguments = ["-c", IN_COMMON, peer_address(where.place), str(port)]
+        with where.place.program(arguments) as process:
+            assert process.stdin
+            assert process.stdout
+            assert process.stdout.readline() == "used\n"
+            for user in ("child", "child", "parent", "parent", "child"):
+                where.crash(random.choice(SIGNALS))
+                process.stdin.write(f"{user}\n")
+                process.stdin.flush()
+                assert readable(process.stdout, 10), f"{user}: it waits, or has failed"
+                assert process.stdout.readline() == "used\n"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_at_rest_goes_on(kind: str, crashes: int = 4, idle: int = 50) -> None:
     accepted: list[socket.socket] = []

@@ -20,7 +20,7 @@ from xts_messages.wire import wire_table as table
 
 RESUME = table.FEATURES["RESUME"][0]
 #: struct ledger_line
-LINE = struct.Struct("=IIIBBBxIIQQQQQIxxxx")
+LINE = struct.Struct("=IIIBBBxIIQQQQQIIQ")
 SO_COOKIE = 57
 #: The first channel of a worker.
 QUEUE = 0
@@ -53,11 +53,13 @@ class Line:
     place: int = 0
     place_received: int = 0
     place_frames: int = 0
+    keep_ms: int = 0
+    name: int = 0
 
     def packed(self) -> bytes:
         numbers = self.sequence, self.queue_id, self.proxy_id, self.state, self.ip_version, self.flags
         sizes = self.kernel_send, self.kernel_receive, self.cookie, self.read_from, self.written_from
-        return LINE.pack(*numbers, *sizes, self.place, self.place_received, self.place_frames)
+        return LINE.pack(*numbers, *sizes, self.place, self.place_received, self.place_frames, self.keep_ms, self.name)
 
 
 def cookie_of(sock: socket.socket) -> int:
@@ -224,6 +226,33 @@ def places(worker: Worker) -> None:
             assert resume(host, 70 + id, id=20 + id) == errno.ECONNRESET
 
 
+def named(worker: Worker) -> None:
+    """Others may ask for it as before, when its host has resumed it. Before that they ask again."""
+    named = FEATURES | RESUME | table.FEATURES["TAKE"][0]
+    with worker.attach(features=named) as made, worker.attach(2, features=named) as other:
+        host, asker, name = made.open(), other.open(), 0x1234567
+
+        def take() -> int:
+            asker.send("XTS_CMD_TAKE", xts_socket=1, token=9, key=name, post_credits=WINDOW, purpose=3)
+            return int(asker.expect("XTS_REPLY_TAKE_ACK").error)
+
+        assert take() == errno.ENOENT
+        ours, peer = pair()
+        assert recovered(worker, ours, line_of(ours, name=name, keep_ms=60_000)) == 1
+        assert take() == errno.EBUSY
+        assert resume(host, 77) == 0
+        assert take() == errno.EBUSY
+        assert host.expect("XTS_REPLY_YIELD").id == 77
+        peer.sendall(b"x")
+        assert host.expect("XTS_REPLY_RECV").payload == b"x"
+        peers = [peer]  # they do not end
+        for id, wrong in enumerate(({"name": name}, {"name": TICKET | 19}, {"keep_ms": 60_001, "name": 5}), 18):
+            ours, peer = pair()
+            peers.append(peer)
+            assert recovered(worker, ours, line_of(ours, proxy_id=id, **wrong)) == 1  # and nobody asks for it
+            assert resume(host, 80 + id, id=id) == 0
+
+
 def noise(worker: Worker) -> None:
     drawn = random.Random(33)
     with worker.attach(features=FEATURES | RESUME):
@@ -238,7 +267,7 @@ def noise(worker: Worker) -> None:
 
 
 if __name__ == "__main__":
-    assert LINE.size == 72
+    assert LINE.size == 80
     assert worker_lib.xts_ledger_make(8192, 16) == 0
     with Worker() as one:
         globals()[sys.argv[1]](one)
