@@ -35,16 +35,19 @@ class CardLab(Lab):
 
     def _raise_network(self) -> None:
         topology.raise_network(self.name, self.settings.queues, cables=topology.NETWORK_CABLES)
-        names = found()
-        with IPRoute() as here:
-            for end, mac in MACS.items():
-                index = here.link_lookup(ifname=names[mac])[0]
-                here.link("set", index=index, state="down")
-                here.link("set", index=index, ifname=end.interface, mtu=self.settings.mtu)
-                with netns.path_of(topology.namespace_of(self.name, end.role)).open() as namespace:
-                    here.link("set", index=index, net_ns_fd=namespace.fileno())
         for end in MACS:
-            topology._configure(self.name, end)
+            self.put_card(end)
+
+    def put_card(self, end: topology.End) -> None:
+        """The card of this end is put where it belongs: at first, and when its driver was bound again."""
+        name = found()[MACS[end]]
+        with IPRoute() as here:
+            index = here.link_lookup(ifname=name)[0]
+            here.link("set", index=index, state="down")
+            here.link("set", index=index, ifname=end.interface, mtu=self.settings.mtu)
+            with netns.path_of(topology.namespace_of(self.name, end.role)).open() as namespace:
+                here.link("set", index=index, net_ns_fd=namespace.fileno())
+        topology._configure(self.name, end)
 
     def _tear_down(self) -> list[Left]:
         for end in MACS:
