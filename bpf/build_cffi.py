@@ -17,7 +17,11 @@ const char *xdp_program__name(const struct xdp_program *prog);
 int xdp_program__fd(const struct xdp_program *prog);
 struct xdp_multiprog *xdp_multiprog__get_from_ifindex(int ifindex);
 struct xdp_program *xdp_multiprog__main_prog(const struct xdp_multiprog *mp);
+struct xdp_program *xdp_multiprog__next_prog(const struct xdp_program *prog, const struct xdp_multiprog *mp);
+bool xdp_multiprog__is_legacy(const struct xdp_multiprog *mp);
 void xdp_multiprog__close(struct xdp_multiprog *mp);
+uint32_t xdp_program__id(const struct xdp_program *prog);
+void xdp_program__close(struct xdp_program *prog);
 
 struct bpf_program;
 enum bpf_prog_type { BPF_PROG_TYPE_SOCKET_FILTER, ... };
@@ -33,6 +37,7 @@ int bpf_program__set_expected_attach_type(struct bpf_program *prog, int type);
 int bpf_program__fd(const struct bpf_program *prog);
 
 int bpf_object__find_map_fd_by_name(const struct bpf_object *obj, const char *name);
+int bpf_prog_get_fd_by_id(uint32_t id);
 int bpf_map_update_elem(int fd, const void *key, const void *value, uint64_t flags);
 int bpf_map_lookup_elem(int fd, const void *key, void *value);
 int bpf_map_delete_elem(int fd, const void *key);
@@ -41,6 +46,8 @@ int libbpf_num_possible_cpus(void);
 int xts_bpf_attach(int ifindex, int program_fd, int old_fd);
 int xts_bpf_detach(int ifindex, int program_fd);
 int xts_bpf_attached(int ifindex, uint32_t *id);
+int xts_bpf_join(int ifindex, struct bpf_object *object, uint32_t priority, struct xdp_program **joined);
+int xts_bpf_part(int ifindex, struct xdp_program *member);
 int xts_bpf_reuse_map(struct bpf_object *object, int program_fd, const char *name);
 int xts_bpf_hold_map(int program_fd, int map_fd);
 uint32_t xts_bpf_program_id(int program_fd);
@@ -127,6 +134,37 @@ static int xts_bpf_attached(int ifindex, __u32 *id)
 
 	*id = found.drv_prog_id ? found.drv_prog_id : found.hw_prog_id ? found.hw_prog_id : found.skb_prog_id;
 	return error;
+}
+
+/* Loads the object and attaches its program next to others, in libxdp's dispatcher. Returns the program's descriptor,
+ * which is the object's, or -errno. */
+static int xts_bpf_join(int ifindex, struct bpf_object *object, __u32 priority, struct xdp_program **joined)
+{
+	DECLARE_LIBXDP_OPTS(xdp_program_opts, options, .obj = object);
+	struct xdp_program *program = xdp_program__create(&options);
+	int error = (int)libxdp_get_error(program);
+
+	if (error)
+		return error;
+	error = xdp_program__set_run_prio(program, priority);
+	if (!error)
+		error = xdp_program__set_chain_call_enabled(program, XDP_PASS, true);
+	if (!error)
+		error = xdp_program__set_xdp_frags_support(program, true);
+	if (!error)
+		error = xdp_program__attach(program, ifindex, XDP_MODE_NATIVE, 0);
+	if (error) {
+		xdp_program__close(program);
+		return error;
+	}
+	*joined = program;
+	return xdp_program__fd(program);
+}
+
+/* Takes a program out of the dispatcher. 0 or -errno. */
+static int xts_bpf_part(int ifindex, struct xdp_program *member)
+{
+	return xdp_program__detach(member, ifindex, XDP_MODE_NATIVE, 0);
 }
 
 static int map_of(const struct bpf_prog_info *info, const __u32 *ids, const char *name, struct bpf_map_info *map)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 
+from xts_bpf.interface_state import read_state
 from xts_bpf.native import lib
 from xts_bpf.program import SteerProgram, interface_index
 
@@ -20,7 +22,8 @@ class AdoptedProgram(SteerProgram):
         program."""
         self.interface = interface
         self._owned = list(descriptors.values())
-        self._object = None
+        self._object = self._joined = None
+        self._objects = []
         self._ifindex = interface_index(interface)
         self._fd = descriptors["program"]
         self._sockets_fd, self._owners_fd = descriptors["sockets"], descriptors["owners"]
@@ -28,6 +31,11 @@ class AdoptedProgram(SteerProgram):
         self._probes_fd = descriptors["probes"]
         if not program_id or int(lib.xts_bpf_program_id(self._fd)) != program_id:
             raise OSError(errno.EPROTO, f"what was handed over of {interface} is not its XDP program {program_id}")
+        self.is_shared, self.attached_id = False, program_id
+        state = read_state(interface)
+        if state and state.program_id not in (0, program_id):
+            with suppress(OSError):  # whoever may not ask takes it for another program's place
+                self.is_shared = bool(self.find_again(self._ifindex))
 
     def close(self) -> None:
         """The same as leave()."""
@@ -37,4 +45,4 @@ class AdoptedProgram(SteerProgram):
         """Closes this object. May be called again."""
         while self._owned:
             os.close(self._owned.pop())
-        self._fd = -1
+        super().leave()

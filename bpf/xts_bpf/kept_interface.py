@@ -10,8 +10,10 @@ were opened for larger frames than it sends now.
 The name counts: an interface of the configured name is ours. While there is none, the one that had it goes on under its
 new name.
 
-Another program is never replaced: whoever attached it meant to. If a tool takes ours off again and again, we wait
-longer and longer before each try, because neither would have anything of a fight.
+Another program is never replaced: whoever attached it meant to. Where ours is next to others, the number of what the
+interface has changes whenever one comes or goes (interface_programs.py): we look whether ours is still among them. If a
+tool takes ours off again and again, we wait longer and longer before each try, because neither would have anything of a
+fight.
 """
 
 from __future__ import annotations
@@ -43,11 +45,13 @@ class KeptInterface:
         program_id: int,
         log: logging.Logger,
         now: Callable[[], float] = time.monotonic,
+        *,
+        shared: bool = False,
     ) -> None:
-        """`program` None: we have no right to attach it, but know its number. OSError ENODEV: the interface has gone
-        already; or as read_state()."""
+        """`program` None: we have no right to attach it, but know its number; `shared`: that of a dispatcher. OSError
+        ENODEV: the interface has gone already; or as read_state()."""
         self.configured = interface
-        self._program, self.program_id = program, program_id
+        self._program, self.program_id, self._shared = program, program_id, shared
         self._log, self._now = log, now
         state = read_state(interface)
         if state is None:
@@ -79,7 +83,7 @@ class KeptInterface:
 
     def report(self) -> tuple[object, ...]:
         """What others are told about."""
-        return self.generation, self.problem, self.reattached, self.renewed
+        return self.generation, self.problem, self.reattached, self.renewed, self.program_id
 
     def wait_s(self) -> float | None:
         """When to look again, in seconds, if the kernel says nothing before; None: not before."""
@@ -195,10 +199,7 @@ class KeptInterface:
             return ""
         name, now = found.name, self._now()
         if found.program_id:
-            return (
-                f"{name} has XDP program {found.program_id} in place of ours, and its queues carry nothing "
-                f"(bpftool prog show id {found.program_id})"
-            )
+            return self._find_among_others(found)
         if self._program is None:
             self._needs_rights = True
             what = "was made again" if self.lost else "has no XDP program any more"
@@ -209,10 +210,33 @@ class KeptInterface:
             self._program.attach_again(found.index)
         except OSError as error:
             return error.strerror or str(error)
+        self.program_id = self._program.attached_id
         again_soon = now - self._attached_at < CALM_S
         self._attach_wait_s = min(max(POLL_S, 2 * self._attach_wait_s), POLL_MAX_S) if again_soon else 0.0
         self._attached_at, self._attach_at = now, now + self._attach_wait_s
         if not self.lost:
             self.reattached += 1
             self._log.warning("the XDP program was taken off %s by another tool, and is attached again", name)
+        return ""
+
+    def _find_among_others(self, found: InterfaceState) -> str:
+        """The interface has a program with another number. Returns why ours is not called by it, or ""."""
+        name, number = found.name, found.program_id
+        in_place = (
+            f"{name} has XDP program {number} in place of ours, and its queues carry nothing "
+            f"(bpftool prog show id {number})"
+        )
+        if self._program is None:
+            self._needs_rights = self._shared
+            among = f"XDP programs of {name} have come or gone, and whether ours is among them is known after a restart"
+            return among if self._shared else in_place
+        if not self._program.is_shared:
+            return in_place
+        try:
+            if not self._program.find_again(found.index):
+                return in_place
+        except OSError as error:
+            return error.strerror or str(error)
+        self._log.info("other XDP programs of %s have come or gone, and ours is among them", name)
+        self.program_id = number
         return ""

@@ -1,8 +1,9 @@
 """The steering program on an interface: loading, attaching, its maps and counters, through libxdp and libbpf.
 
-libxdp looks up which programs are on the interface. Its dispatcher is switched off (`LIBXDP_SKIP_DISPATCHER`): it needs
-bpffs, cannot carry fragments on older kernels, and is refused under lockdown. The program is attached through netlink,
-in native mode only; generic mode delivers veth's frames to the wrong queue.
+libxdp looks up which programs are on the interface. Where it has a dispatcher there, ours joins it
+(interface_programs.py). Else the program is attached alone, through netlink: a dispatcher needs bpffs, cannot carry
+fragments on older kernels, and is refused under lockdown. In native mode only; generic mode delivers veth's frames to
+the wrong queue.
 
 Attached in this way, the program and its maps outlive the process that attached it: admitted sockets go on receiving.
 The next process to attach loads the program again, with the maps of the old one, and replaces the old one in one step,
@@ -16,18 +17,17 @@ import fcntl
 import os
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-os.environ["LIBXDP_SKIP_DISPATCHER"] = "1"  # read by libxdp at its first call
-
 from xts_bpf.bpf_object import checked, descriptor_of, map_of, open_object, programs
+from xts_bpf.interface_programs import find, join, part, refuse_others
 from xts_bpf.native import FOLDER, ffi, lib
 from xts_bpf.stacked_devices import refuse_stacked
 
 OBJECT = FOLDER / "xts_steer.bpf.o"  # installed next to the compiled module
-PROGRAM = "xts_steer"
 QUEUES_MAX = 256
 #: The maps that the next program takes over. Each has its own configuration.
 LASTING_MAPS = ("xts_sockets", "xts_owners", "xts_counters", "xts_secrets", "xts_probes")
@@ -98,24 +98,10 @@ def interface_index(interface: str) -> int:
         raise OSError(errno.ENODEV, f"there is no interface {interface} in this network namespace") from None
 
 
-def _left_over(interface: str, index: int) -> int:
-    """A descriptor of the program of ours that is attached already, or -1."""
-    found = lib.xdp_multiprog__get_from_ifindex(index)
-    error = int(lib.libxdp_get_error(found))
-    if error == -errno.ENOENT:
-        return -1
-    checked(error, f"finding out which XDP program {interface} has")
-    try:
-        program = lib.xdp_multiprog__main_prog(found)
-        name = ffi.string(lib.xdp_program__name(program)).decode()
-        if name != PROGRAM:
-            raise OSError(
-                errno.EBUSY,
-                f"{interface} has the XDP program {name!r}: remove it (ip link set {interface} xdp off)",
-            )
-        return os.dup(lib.xdp_program__fd(program))
-    finally:
-        lib.xdp_multiprog__close(found)
+def _open_program(number: int, interface: str) -> int:
+    """A descriptor of a program of ours that is attached already."""
+    fd = int(lib.bpf_prog_get_fd_by_id(number))
+    return checked(fd, f"opening the XDP program {number} of {interface}")
 
 
 def detach_left_over(interface: str) -> bool:
@@ -123,22 +109,27 @@ def detach_left_over(interface: str) -> bool:
     is none. OSError: as SteerProgram."""
     lib.xts_bpf_catch_messages()
     index = interface_index(interface)
-    left = _left_over(interface, index)
-    if left < 0:
-        return False
-    try:
-        checked(lib.xts_bpf_detach(index, left), f"detaching the XDP program of {interface}")
-    finally:
-        os.close(left)
-    return True
+    there = find(interface, index)
+    refuse_others(interface, there)
+    for number in there.ours:
+        if there.dispatched:
+            part(interface, index, number)
+            continue
+        left = _open_program(number, interface)
+        try:
+            checked(lib.xts_bpf_detach(index, left), f"detaching the XDP program of {interface}")
+        finally:
+            os.close(left)
+    return bool(there.ours)
 
 
 class SteerProgram:
     """The program, attached to an interface while this object is open. A context manager.
 
     Needs CAP_NET_ADMIN and CAP_BPF, and CAP_SYS_ADMIN if a program is attached already. OSError: EBUSY: another XDP
-    program is attached; EOPNOTSUPP: the driver has no native XDP; else the text has the kernel's answer. A program of
-    ours that another process has left is replaced, and its sockets, owners and counters are taken over.
+    program is attached, and not by a dispatcher; EOPNOTSUPP: the driver has no native XDP; else the text has the
+    kernel's answer. A program of ours that another process has left is replaced, and its sockets, owners and counters
+    are taken over.
     """
 
     def __init__(
@@ -156,18 +147,28 @@ class SteerProgram:
         self._ifindex = interface_index(interface)
         refuse_stacked(interface)
         self._fd = -1
+        self._joined: Any = None
+        #: Ours is in a dispatcher, with others.
+        self.is_shared = False
+        #: The number of the program that the interface has, then: ours, or the dispatcher.
+        self.attached_id = 0
         self._object: Any = open_object(OBJECT, f"opening {OBJECT}")
+        self._objects = [self._object]  # whose descriptors are in use
+        mask = peer_mask or b"\xff" * len(peer_mac)
+        config = CONFIG.pack(ethertype.to_bytes(2, "big"), peer_mac, exclusive, mask, bool(peer_mask))
         old = -1
         try:
-            old = _left_over(interface, self._ifindex)
-            self._load(old)
-            mask = peer_mask or b"\xff" * len(peer_mac)
-            config = CONFIG.pack(ethertype.to_bytes(2, "big"), peer_mac, exclusive, mask, bool(peer_mask))
-            self._update(self._map("xts_config"), 0, config, "configuring the XDP program")
-            checked(
-                lib.xts_bpf_attach(self._ifindex, self._fd, old),
-                f"attaching the XDP program to {interface} in native mode",
-            )
+            there = find(interface, self._ifindex)
+            refuse_others(interface, there)
+            if there.ours:
+                old = _open_program(there.ours[0], interface)
+                self._take_over(old, LASTING_MAPS)
+            if there.dispatched:
+                self._join(there.names, config, there.ours)
+            else:
+                self._load()
+                self._configure(config)
+                self._attach(self._ifindex, old)
         except OSError:
             self.leave()
             raise
@@ -188,14 +189,23 @@ class SteerProgram:
 
     def attach_again(self, index: int) -> None:
         """Attaches the program, which has been taken off or whose interface was removed, to an interface that has none.
-        Its sockets, owners and counters are as before. Needs CAP_NET_ADMIN. OSError: EBUSY: there is a program; ENODEV:
-        there is no such interface."""
-        if index != self._ifindex:
+        Its sockets, owners and counters are as before. Needs CAP_NET_ADMIN, and after a dispatcher what loading it
+        needs. OSError: EBUSY: there is a program; ENODEV: there is no such interface."""
+        if index != self._ifindex and not self.is_shared:
             lib.xts_bpf_detach(self._ifindex, self._fd)  # it may still be there, under another name
         lib.xts_bpf_catch_messages()
-        what = f"attaching the XDP program to {self.interface} again"
-        checked(lib.xts_bpf_attach(index, self._fd, -1), what)
+        if self.is_shared:
+            self._load_alone()
+        self._attach(index, -1)
         self._ifindex = index
+
+    def find_again(self, index: int) -> int:
+        """The number of the dispatcher in which ours is by now; 0: there is none. OSError: as find()."""
+        there = find(self.interface, index)
+        if not there.dispatched or self.program_id not in there.ours:
+            return 0
+        self.attached_id = there.number
+        return there.number
 
     def admit(self, queue_id: int, xsk_fd: int, owner: Owner | None = None, secret: int = 0) -> None:
         """From now on hands frames that arrive on a queue to this socket, and records its owner. `secret`: only those
@@ -268,32 +278,79 @@ class SteerProgram:
 
     def close(self) -> None:
         """Detaches the program, unless another has replaced it, and unloads it. May be called again."""
-        if self._fd >= 0:
+        if self._fd >= 0 and self.is_shared:
+            with suppress(OSError):  # who may not do that has another process for it
+                part(self.interface, self._ifindex, self.program_id)
+        elif self._fd >= 0:
             lib.xts_bpf_detach(self._ifindex, self._fd)
         self.leave()
 
     def leave(self) -> None:
         """Closes this object and leaves the program attached: admitted sockets go on receiving. May be called again."""
-        if self._object is not None:
-            lib.bpf_object__close(self._object)
-        self._object = None
+        if self._joined is not None:
+            lib.xdp_program__close(self._joined)
+        while self._objects:
+            lib.bpf_object__close(self._objects.pop())
+        self._joined = self._object = None
         self._fd = -1
 
-    def _load(self, old: int) -> None:
-        """Loads the program, with the maps of the old one, unless old is -1."""
-        if old >= 0:
-            for name in LASTING_MAPS:
-                what = f"taking over the map {name} of the program on {self.interface}"
-                checked(lib.xts_bpf_reuse_map(self._object, old, name.encode()), what)
+    def _attach(self, index: int, old: int) -> None:
+        """Alone, in one step in place of ours with the descriptor `old`; -1: there is none."""
+        checked(
+            lib.xts_bpf_attach(index, self._fd, old), f"attaching the XDP program to {self.interface} in native mode"
+        )
+        self.is_shared, self.attached_id = False, self.program_id
+
+    def _join(self, names: tuple[str, ...], config: bytes, before: tuple[int, ...]) -> None:
+        """In the dispatcher with others, in place of ours with these numbers. Until it is configured it passes all,
+        also to the ones before."""
+        self._joined, self._fd = join(self.interface, self._ifindex, self._object, names)
+        self.is_shared = True
+        try:
+            self._find_maps()
+            self._configure(config)
+            for number in before:
+                part(self.interface, self._ifindex, number)
+            if not self.find_again(self._ifindex):
+                raise OSError(errno.EBUSY, f"the XDP program of {self.interface} was taken off by another tool")
+        except OSError:
+            self.close()
+            raise
+
+    def _load_alone(self) -> None:
+        """What a dispatcher calls is loaded for this, and cannot be attached: we load it once more, with its maps. The
+        descriptors that others have of these stay as they are."""
+        opened = open_object(OBJECT, f"opening {OBJECT}")
+        self._objects.append(opened)
+        self._object = opened
+        self._take_over(self._fd, (*LASTING_MAPS, "xts_config"))
+        checked(lib.bpf_object__load(opened), f"loading {OBJECT}")
+        (program,) = programs(opened).values()
+        self._fd = descriptor_of(program)
+        checked(lib.xts_bpf_hold_map(self._fd, self._owners_fd), "keeping the owners of queues with the XDP program")
+
+    def _take_over(self, old: int, maps: tuple[str, ...]) -> None:
+        """Has the object that is not loaded yet use maps of the program with the descriptor `old`."""
+        for name in maps:
+            what = f"taking over the map {name} of the program on {self.interface}"
+            checked(lib.xts_bpf_reuse_map(self._object, old, name.encode()), what)
+
+    def _load(self) -> None:
         checked(lib.bpf_object__load(self._object), f"loading {OBJECT}")
         (program,) = programs(self._object).values()
         self._fd = descriptor_of(program)
+        self._find_maps()
+
+    def _find_maps(self) -> None:
         self._sockets_fd = self._map("xts_sockets")
         self._owners_fd = self._map("xts_owners")
         self._counters_fd = self._map("xts_counters")
         self._secrets_fd = self._map("xts_secrets")
         self._probes_fd = self._map("xts_probes")
         checked(lib.xts_bpf_hold_map(self._fd, self._owners_fd), "keeping the owners of queues with the XDP program")
+
+    def _configure(self, config: bytes) -> None:
+        self._update(self._map("xts_config"), 0, config, "configuring the XDP program")
 
     def _map(self, name: str) -> int:
         return map_of(self._object, name)

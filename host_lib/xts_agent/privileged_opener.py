@@ -62,8 +62,9 @@ GOODBYES = 3
 UNSAID = (errno.ENXIO, errno.ENODEV, errno.ENETDOWN, errno.EBUSY)
 
 KEPT = (privilege.NET_ADMIN, privilege.NET_RAW, privilege.BPF, privilege.PERFMON, privilege.IPC_LOCK)
-#: To begin with: finding the program that is attached needs CAP_SYS_ADMIN.
-BEGINS_WITH = (*KEPT, privilege.SYS_ADMIN)
+#: Finding the programs that are attached needs CAP_SYS_ADMIN; those of a dispatcher are pinned in files of root.
+IF_SHARED = (privilege.SYS_ADMIN, privilege.DAC_OVERRIDE)
+BEGINS_WITH = (*KEPT, *IF_SHARED)
 
 
 def goodbye_frame(
@@ -139,7 +140,7 @@ class Opener:
             peer_mask=self._steering.peer_mask,
         )
         try:
-            self._kept = KeptInterface(config.name, self._program, self._program.program_id, log)
+            self._kept = KeptInterface(config.name, self._program, self._program.attached_id, log)
             self._local_mac = self._kept.state.mac
             self._queues = [_Queue(n, before=self._program.owner(n)) for n in range(self._count())]
             self._available = len(self._queues)  # of these, how many the interface has now
@@ -153,6 +154,11 @@ class Opener:
             in_use = any(self._program.owner(number) for number in range(QUEUES_MAX))
             (self._program.leave if in_use else self._program.close)()
             raise
+
+    @property
+    def shared(self) -> bool:
+        """The interface has other XDP programs next to ours."""
+        return self._program.is_shared
 
     def _count(self) -> int:
         """How many queues to serve. OSError EINVAL: the interface has fewer than asked for."""
@@ -459,7 +465,7 @@ def _main(config: AgentConfig, endpoint_stays: bool, connection: socket.socket) 
     try:
         try:
             opener = Opener(config, endpoint_stays, connection)
-            privilege.confine(*KEPT)
+            privilege.confine(*KEPT, *(IF_SHARED if opener.shared else ()))
         except OSError as error:
             Answer(Say.READY, error=error.errno or errno.EIO, text=error.strerror or str(error)).send(connection)
         else:

@@ -107,7 +107,9 @@ class DeviceChannels:
             else:
                 if self._opened.sockets:
                     self._first = os.dup(self._opened.sockets[0].xsk_fd)
-                self._kept = KeptInterface(proxy.interface, None, self._opened.program_id, LOG)
+                self._kept = KeptInterface(
+                    proxy.interface, None, self._opened.program_id, LOG, shared=self._opened.shared
+                )
             # after the fork: the process that opens queues does not have it
             self._key = attach_token.load_key(proxy.token_key) if proxy.token_key else b""
         except OSError:
@@ -363,7 +365,9 @@ class DeviceChannels:
         LOG.error("xts-opener: %s; the proxy ends when the interface has to be opened again", opener.child.ended())
         assert isinstance(self._opened, DeviceSockets)
         try:
-            self._kept = KeptInterface(self.config.proxy.interface, None, self._opened.program.program_id, LOG)
+            program = self._opened.program
+            name, number = self.config.proxy.interface, program.attached_id
+            self._kept = KeptInterface(name, None, number, LOG, shared=program.is_shared)
         except OSError as error:
             self._end(f"{error.strerror}, and nobody can open its queues when it returns")
         else:

@@ -113,10 +113,12 @@ class QueueOpener:
             descriptors = [theirs.fileno(), changes.fileno(), first, *opened.program.descriptors()]
 
             def run() -> None:
-                sandbox.confine(user, sandbox.OF_OPENER, core_dumps)
+                shared = sandbox.IF_SHARED if opened.program.is_shared else ()
+                sandbox.confine(user, (*sandbox.OF_OPENER, *shared), core_dumps)
                 children.bound_to_parent()
-                sandbox.give_up_files(network=False)
-                kept = KeptInterface(opened.program.interface, opened.program, opened.program.program_id, LOG)
+                if not shared:  # what libxdp reads and pins
+                    sandbox.give_up_files(network=False)
+                kept = KeptInterface(opened.program.interface, opened.program, opened.program.attached_id, LOG)
                 opens = first >= 0
                 begins = _Begins(first, copies_of(opened.sockets)) if opens else _wait_to_begin(theirs)
                 if not begins:

@@ -96,7 +96,8 @@ class _Description(msgspec.Struct, frozen=True):
     settings: Settings | None = None
     geometries: tuple[bytes, ...] = ()  # a struct xts_attach_reply for each queue
     copying: tuple[str, ...] = ()  # for each queue: whether the driver copies, and why
-    program_id: int = 0  # the kernel's number of the XDP program
+    program_id: int = 0  # the kernel's number of the XDP program that the interface has
+    shared: bool = False  # which is a dispatcher of several
     error: int = 0  # why none was opened: an errno, and a text
     problem: str = ""
 
@@ -111,10 +112,12 @@ class _Description(msgspec.Struct, frozen=True):
 class StoredQueues:
     """Sockets that another process has opened, in the order of the settings. A context manager, as DeviceSockets."""
 
-    def __init__(self, sockets: list[XskSocket], counters_fd: int, secrets_fd: int, program_id: int) -> None:
+    def __init__(
+        self, sockets: list[XskSocket], counters_fd: int, secrets_fd: int, program_id: int, *, shared: bool = False
+    ) -> None:
         self.sockets = sockets
         self.secrets_fd = secrets_fd
-        self.program_id = program_id
+        self.program_id, self.shared = program_id, shared
         self.counters_fd = counters_fd
 
     def counters(self) -> SteerCounters:
@@ -145,8 +148,9 @@ def store(settings: Settings, patience_s: float) -> None:
             undo.callback(xsk.close)
         geometries = tuple(bytes(ffi.buffer(xsk.geometry)) for xsk in opened.sockets)
         copying = tuple(xsk.copying for xsk in opened.sockets)
-        program_id = opened.program.program_id
-        undo.callback(os.close, description := _Description(settings, geometries, copying, program_id).memfd())
+        number, shared = opened.program.attached_id, opened.program.is_shared
+        description = _Description(settings, geometries, copying, number, shared).memfd()
+        undo.callback(os.close, description)
         for number, xsk in enumerate(opened.sockets):
             systemd.store(_name("socket", number), xsk.xsk_fd)
             systemd.store(_name("memory", number), xsk.umem_fd)
@@ -196,7 +200,8 @@ def take(settings: Settings) -> StoredQueues | None:
             what = settings.interface, queue_id, fd, memory_fd, geometry, is_zero_copy(fd), copying
             sockets.append(XskSocket(*what))
         counters_fd, secrets_fd = (os.dup(found[_name(what)]) for what in ("counters", "secrets"))
-        return StoredQueues(sockets, counters_fd, secrets_fd, description.program_id)
+        number, shared = description.program_id, description.shared
+        return StoredQueues(sockets, counters_fd, secrets_fd, number, shared=shared)
 
 
 def clear(systemd: ServiceManager) -> None:

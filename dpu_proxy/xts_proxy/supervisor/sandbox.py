@@ -29,11 +29,13 @@ from xts_proxy._native import ffi, lib
 from xts_proxy.config.config_limits import DESCRIPTORS_MAX
 
 CAPABILITIES = {
+    "dac_override": 1,
     "dac_read_search": 2,
     "net_bind_service": 10,
     "net_admin": 12,
     "net_raw": 13,
     "ipc_lock": 14,
+    "sys_admin": 21,
     "sys_nice": 23,
     "perfmon": 38,
     "bpf": 39,
@@ -42,6 +44,8 @@ CAPABILITIES = {
 OF_SUPERVISOR = ("dac_read_search",)
 #: What the opener keeps, to open queues again and to attach the XDP program.
 OF_OPENER = ("net_admin", "net_raw", "ipc_lock", "perfmon", "bpf")
+#: And, where other XDP programs are next to ours: these are asked for, and pinned in files of root.
+IF_SHARED = ("sys_admin", "dac_override")
 #: The user that the proxy becomes when root has started it and the configuration names none: the first one that exists.
 DEFAULT_USERS = ("xts", "nobody")
 _STDERR = 2

@@ -340,14 +340,6 @@ OTHERS = (
         owner="ld.so(8)",
     ),
     Variable(
-        "LIBXDP_SKIP_DISPATCHER",
-        Kind.SWITCH,
-        "Set to 1 by our programs that load XDP programs: one for each interface, without libxdp's dispatcher.",
-        (Reader.AGENT, Reader.PROXY),
-        owner="libxdp",
-        internal=True,
-    ),
-    Variable(
         "MAINPID",
         Kind.NUMBER,
         "The main process of the unit whose reload runs this command: the proxy that a new one takes over from.",

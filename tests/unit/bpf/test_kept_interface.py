@@ -21,6 +21,8 @@ class Kernel:
     """One interface, our program on it, and the clock."""
 
     def __init__(self) -> None:
+        self.is_shared, self.attached_id = False, OURS
+        self.called: bool | OSError = True  # by the dispatcher that is there
         self.now = 1000.0
         self.attached = 0
         self.blind: OSError | None = None
@@ -39,6 +41,13 @@ class Kernel:
         self.attached += 1
         self.change(program_id=OURS)
 
+    def find_again(self, index: int) -> int:
+        """As that of SteerProgram."""
+        assert self.link and self.link.index == index
+        if isinstance(self.called, OSError):
+            raise self.called
+        return self.link.program_id if self.called else 0
+
     def change(self, **what: object) -> None:
         assert self.link
         self.link = replace(self.link, **what)  # type: ignore[arg-type]
@@ -54,6 +63,13 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 def kept_by(kernel: Kernel, *, rights: bool = True) -> KeptInterface:
     program = cast("SteerProgram", kernel) if rights else None
     return KeptInterface("xts0", program, OURS, LOG, lambda: kernel.now)
+
+
+def kept_shared(kernel: Kernel, *, rights: bool = True) -> KeptInterface:
+    """Ours is called by a dispatcher, whose number the interface has."""
+    kernel.is_shared = rights
+    program = cast("SteerProgram", kernel) if rights else None
+    return KeptInterface("xts0", program, OURS, LOG, lambda: kernel.now, shared=True)
 
 
 def look(kept: KeptInterface, *, unbound: bool = False) -> bool:
@@ -219,3 +235,38 @@ def test_another_address(kernel: Kernel, caplog: pytest.LogCaptureFixture) -> No
     assert look(kept, unbound=True)
     assert kept.generation == 2
     assert "had 00:00:00:00:00:00: the other end has to know it (peer_mac)" in caplog.text
+
+
+def test_others_that_come_and_go(kernel: Kernel) -> None:
+    """The new number is told, and nothing is wrong."""
+    kept = kept_shared(kernel)
+    kernel.change(program_id=ANOTHER)
+    assert look(kept)
+    assert (kept.problem, kept.program_id, kept.renewed) == ("", ANOTHER, 0)
+    assert not look(kept)
+
+
+@pytest.mark.parametrize(
+    ("called", "words"),
+    [(False, "has XDP program 57 in place of ours"), (OSError(errno.EPERM, "no right"), "no right")],
+)
+def test_others_only(kernel: Kernel, called: bool | OSError, words: str) -> None:
+    kept = kept_shared(kernel)
+    kernel.called = called
+    kernel.change(program_id=ANOTHER)
+    assert look(kept) and words in kept.problem
+    kernel.change(program_id=0)
+    assert look(kept), "all were taken off: ours is attached alone"
+    assert (kept.problem, kept.program_id, kernel.attached) == ("", OURS, 1)
+
+
+def test_others_without_the_right_to_ask(kernel: Kernel) -> None:
+    """Who has it starts the proxy again."""
+    kept = kept_shared(kernel, rights=False)
+    kernel.change(program_id=ANOTHER)
+    assert look(kept) and kept.mends
+    assert "have come or gone, and whether ours is among them is known after a restart" in kept.problem
+    alone = kept_by(kernel, rights=False)
+    alone.program_id = OURS
+    assert look(alone) and not alone.mends
+    assert "in place of ours" in alone.problem
