@@ -42,8 +42,8 @@ from xts_bpf.queue_addresses import QueueAddresses, of_queue
 ANSWER_S, TRIES = 0.05, 3
 STEP_S = 0.002
 UNANSWERED = (
-    "only one queue of {interface} is used: the device answers no probe. Its proxy does not run, is older, or has "
-    'steering = "none"'
+    "only one queue of {interface} is used: the device answers no probe. Its proxy does not run, is older, has "
+    'steering = "none", or zero copy on virtio_net'
 )
 #: How often queues are proved again: where one is not, and where all are.
 SOON_S, LATER_S = 2.0, 60.0

@@ -182,7 +182,12 @@ class QueueBinder:
             return self._fall_back(queue_id, options, error.errno or errno.EIO, f"refuses it ({_text(error)})")
         if before and answers and not answers(queue_id, ANSWER_S):
             xsk.close()
-            return self._fall_back(queue_id, options, errno.EIO, f"moved no frame on queue {queue_id} with it")
+            return self._fall_back(
+                queue_id,
+                options,
+                errno.EIO,
+                f"moved no frame on queue {queue_id} with it, or the other end answers no more",
+            )
         if not before:
             xsk.copying += "; not proved by a frame"
         return xsk

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
@@ -15,9 +14,10 @@ CARDS = "cards"
 MACS = {topology.HOST_XTS: "52:54:00:aa:00:01", topology.DPU_XTS: "52:54:00:aa:00:02"}
 
 
-def found() -> dict[str, str]:
-    """Hardware address -> name of the interfaces that nobody has taken yet."""
-    return {(folder / "address").read_text().strip(): folder.name for folder in Path("/sys/class/net").iterdir()}
+def found() -> dict[str, int]:
+    """Hardware address -> number of the interfaces that nobody has taken yet. Others may rename them at any time."""
+    with IPRoute() as here:
+        return {link.get_attr("IFLA_ADDRESS"): int(link["index"]) for link in here.get_links()}
 
 
 def missing() -> str:
@@ -40,9 +40,8 @@ class CardLab(Lab):
 
     def put_card(self, end: topology.End) -> None:
         """The card of this end is put where it belongs: at first, and when its driver was bound again."""
-        name = found()[MACS[end]]
+        index = found()[MACS[end]]
         with IPRoute() as here:
-            index = here.link_lookup(ifname=name)[0]
             here.link("set", index=index, state="down")
             here.link("set", index=index, ifname=end.interface, mtu=self.settings.mtu)
             with netns.path_of(topology.namespace_of(self.name, end.role)).open() as namespace:

@@ -1,15 +1,17 @@
 """What people do to a network card while it carries queues: `ethtool`, another MTU, down and up, promiscuous mode, a
-driver that is unbound and bound, VLAN devices and bonds. In the machine of `tests/vm/run --nics`, whose virtio cards
-have one queue each, on Debian's kernel."""
+driver that is unbound, bound and loaded again, another network namespace, VLAN devices and bonds. In the machine of
+`tests/vm/run --nics`, whose virtio cards have one queue each, on Debian's kernel."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from beds.card_lab import MACS, CardLab, found, missing
@@ -19,6 +21,7 @@ from beds.operated_proxy import wait
 from beds.transfer import TRANSFER
 from xts_lab import lab as lab_module
 from xts_lab import topology
+from xts_proxy.status import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -27,14 +30,27 @@ HOST, DEVICE = topology.HOST_XTS, topology.DPU_XTS
 ENDS = pytest.mark.parametrize("end", [HOST, DEVICE], ids=["host", "device"])
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[CardLab]:
+class ZeroCopyLab(CardLab):
+    """With zero copy at one end: from a queue with zero copy virtio_net sends no answer of an XDP program, and without
+    an answer the host's end stays in copy mode (explanation/zero-copy.md)."""
+
+    def __init__(self, name: str, end: topology.End, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self.end = end
+
+    def proxy_configuration(self) -> str:
+        text = super().proxy_configuration()
+        return text.replace("[proxy]\n", '[proxy]\nzero_copy = "off"\n', 1) if self.end is HOST else text
+
+
+@pytest.fixture(scope="module", params=[HOST, DEVICE], ids=["zero copy at the host", "zero copy at the device"])
+def lab(request: pytest.FixtureRequest) -> Iterator[ZeroCopyLab]:
     skip_without_lab("afxdp")
     if reason := missing():
         pytest.skip(reason)
     patched = pytest.MonkeyPatch()
     patched.setattr(lab_module, "START_TIMEOUT_S", BACK_S)
-    made = CardLab(f"t{os.getpid()}cards", queue="afxdp", relayed_max=0, reliable=True, mtu=1500)
+    made = ZeroCopyLab(f"t{os.getpid()}cards", request.param, queue="afxdp", relayed_max=0, reliable=True, mtu=1500)
     made.up()
     try:
         yield made
@@ -44,7 +60,7 @@ def lab() -> Iterator[CardLab]:
 
 
 @pytest.fixture(scope="module")
-def port(lab: CardLab) -> Iterator[str]:
+def port(lab: ZeroCopyLab) -> Iterator[str]:
     with lab.popen("net", [sys.executable, "-c", ECHO], stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout
@@ -53,11 +69,11 @@ def port(lab: CardLab) -> Iterator[str]:
             server.kill()
 
 
-def done(lab: CardLab, end: topology.End, *words: str) -> subprocess.CompletedProcess[str]:
+def done(lab: ZeroCopyLab, end: topology.End, *words: str) -> subprocess.CompletedProcess[str]:
     return lab.run(end.role, list(words), capture_output=True, text=True, timeout=60)
 
 
-def transfer(lab: CardLab, port: str, end: topology.End, *commands: str) -> list[int]:
+def transfer(lab: ZeroCopyLab, port: str, end: topology.End, *commands: str) -> list[int]:
     """The commands' exit statuses, while a program sent both ways; AssertionError: a byte was lost."""
     with ExitStack() as stack:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -69,7 +85,7 @@ def transfer(lab: CardLab, port: str, end: topology.End, *commands: str) -> list
     return statuses
 
 
-def serves(lab: CardLab, port: str) -> None:
+def serves(lab: ZeroCopyLab, port: str) -> None:
     """Sooner or later a program is served."""
 
     def answered() -> bool:
@@ -81,7 +97,7 @@ def serves(lab: CardLab, port: str) -> None:
 
 
 @ENDS
-def test_settings_of_ethtool(lab: CardLab, port: str, end: topology.End) -> None:
+def test_settings_of_ethtool(lab: ZeroCopyLab, port: str, end: topology.End) -> None:
     """Rings of another size, and offloads: the driver stops its queues for it."""
     name = end.interface
     commands = [f"ethtool -G {name} rx {size} tx {size}" for size in (128, 256)]
@@ -90,36 +106,97 @@ def test_settings_of_ethtool(lab: CardLab, port: str, end: topology.End) -> None
 
 
 @ENDS
-def test_down_and_up(lab: CardLab, port: str, end: topology.End) -> None:
+def test_down_and_up(lab: ZeroCopyLab, port: str, end: topology.End) -> None:
     assert transfer(lab, port, end, *(f"ip link set {end.interface} {how}" for how in ("down", "up"))) == [0, 0]
 
 
 @ENDS
-def test_promiscuous_mode(lab: CardLab, port: str, end: topology.End) -> None:
+def test_promiscuous_mode(lab: ZeroCopyLab, port: str, end: topology.End) -> None:
     assert transfer(lab, port, end, *(f"ip link set {end.interface} promisc {how}" for how in ("on", "off"))) == [0, 0]
 
 
 @ENDS
-def test_another_mtu(lab: CardLab, port: str, end: topology.End) -> None:
+def test_another_mtu(lab: ZeroCopyLab, port: str, end: topology.End) -> None:
     for mtu in ("1400", "1500"):
         assert done(lab, end, "ip", "link", "set", end.interface, "mtu", mtu).returncode == 0
         serves(lab, port)
 
 
-@ENDS
-def test_the_driver_is_bound_again(lab: CardLab, port: str, end: topology.End) -> None:
-    """The interface goes, and comes back where it came from at first; whoever looks after interfaces names it."""
-    device = done(lab, end, "readlink", "-f", f"/sys/class/net/{end.interface}/device").stdout.strip()
-    number = Path(device).name if "virtio" in device else virtio_of(MACS[end])
-    driver = Path("/sys/bus/virtio/drivers/virtio_net")
-    (driver / "unbind").write_text(number)
+def test_queues_have_zero_copy(lab: ZeroCopyLab) -> None:
+    """Or the tests here would say nothing of it. The host's end tries it when it was proved."""
+    has = "zero copy: the driver virtio_net has it"
+
+    def told() -> str:
+        found = done(lab, HOST, "xts", "doctor", "--json")
+        checks = {check["name"]: check["found"] for check in json.loads(found.stdout)["checks"]}
+        return str(checks[f"queues of {HOST.interface}"])
+
+    if lab.end is HOST:
+        wait(lambda: has in told(), "zero copy", BACK_S)
+        return
+    copied = told()
+    reasons = "or zero copy on virtio_net", "the other end answers no more", "no probe was answered yet"
+    assert "copy mode: " in copied and any(reason in copied for reason in reasons), copied
+    interface = control_socket.ask(str(lab.control), control_socket.Question("status", False))["interface"]
+    assert has in interface["copying"]
+
+
+@contextmanager
+def ended_transfer(lab: ZeroCopyLab, port: str) -> Iterator[None]:
+    """A program that sends both ways meanwhile is told in the end that its connection is lost."""
+    with ExitStack() as stack:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        program = stack.enter_context(lab.popen("host", [sys.executable, "-c", TRANSFER, port], text=True, **pipes))
+        stack.callback(program.kill)
+        assert program.stdout and program.stdout.readline() == "begun\n"
+        yield
+        said, told = program.communicate(timeout=BACK_S)
+        assert (program.returncode, said) != (0, "as it was sent\n")
+        assert "Error: " in told.strip().splitlines()[-1], told
+
+
+def log_has(lab: ZeroCopyLab, end: topology.End, words: str) -> None:
     program = "agent" if end is HOST else "proxy"
-    wait(lambda: f"{end.interface} is not there" in lab.tail(program, 60), "line in the log", BACK_S)
-    (driver / "bind").write_text(number)
-    wait(lambda: MACS[end] in found(), "interface", BACK_S)
-    lab.put_card(end)
+    wait(lambda: f"{end.interface} {words}" in lab.tail(program, 60), f"line in the log: {words}", BACK_S)
+
+
+@ENDS
+def test_the_driver_is_bound_again(lab: ZeroCopyLab, port: str, end: topology.End) -> None:
+    """The interface goes, and comes back where it came from at first; whoever looks after interfaces names it."""
+    number = virtio_of(MACS[end])
+    driver = Path("/sys/bus/virtio/drivers/virtio_net")
+    with ended_transfer(lab, port):
+        (driver / "unbind").write_text(number)
+        log_has(lab, end, "is not there")
+        (driver / "bind").write_text(number)
+        wait(lambda: MACS[end] in found(), "interface", BACK_S)
+        lab.put_card(end)
     serves(lab, port)
-    assert f"{end.interface} was made again" in lab.tail(program, 60)
+    log_has(lab, end, "was made again")
+
+
+@ENDS
+def test_the_card_is_moved_away_and_back(lab: ZeroCopyLab, port: str, end: topology.End) -> None:
+    """To another network namespace: its number may be the same, and its queues are lost."""
+    with ended_transfer(lab, port):
+        assert done(lab, end, "ip", "link", "set", end.interface, "netns", "1").returncode == 0
+        log_has(lab, end, "is not there")
+        lab.put_card(end)
+    serves(lab, port)
+
+
+def test_the_driver_is_loaded_again(lab: ZeroCopyLab, port: str) -> None:
+    """Which takes both cards away at once."""
+    with ended_transfer(lab, port):
+        subprocess.run(["modprobe", "-r", "virtio_net"], check=True)
+        for end in MACS:
+            log_has(lab, end, "is not there")
+        subprocess.run(["modprobe", "virtio_net"], check=True)
+        wait(lambda: set(MACS.values()) <= found().keys(), "interfaces", BACK_S)
+        for end in MACS:
+            lab.put_card(end)
+    serves(lab, port)
+    test_queues_have_zero_copy(lab)
 
 
 def virtio_of(mac: str) -> str:
@@ -132,7 +209,7 @@ def virtio_of(mac: str) -> str:
 
 
 @pytest.mark.parametrize(("kind", "words"), [("vlan", "is a VLAN device, and an XDP"), ("bond", "is a bond, whose")])
-def test_what_is_made_of_cards(lab: CardLab, kind: str, words: str) -> None:
+def test_what_is_made_of_cards(lab: ZeroCopyLab, kind: str, words: str) -> None:
     more = {"vlan": ["link", "eth0", "name", "other0", "type", "vlan", "id", "5"], "bond": ["other0", "type", "bond"]}
     subprocess.run(["modprobe", "-a", "8021q", "bonding"], check=False)
     made = done(lab, topology.NET, "ip", "link", "add", *more[kind])
