@@ -5,6 +5,7 @@
  * tls_send.c        its write: records of what the host sends
  * tls_ssl.c         the SSL object of a connection
  * tls_parameters.c  what was pushed, as a struct
+ * tls_library.c     the part of OpenSSL that TLS needs
  * tls_context.c     an SSL_CTX from parameters and configuration
  * tls_contexts.c    the SSL_CTXs that exist, shared by all connections with the same parameters
  * tls_identity_choice.c      a server's choices: identity by name, ALPN, OCSP
@@ -143,6 +144,12 @@ struct tls_parameters {
 int tls_parameters_read(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, struct tls_parameters *out);
 /* The role is known: fills in defaults that depend on it, and checks the rest. 0 or ulp_refuse(). */
 int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool client);
+
+/* --- tls_library.c ------------------------------------------------------------------------------------------------ */
+
+/* The library context of SSL_CTXs and of the certificates that they are given; NULL: OpenSSL's default one. On any
+ * thread. */
+OSSL_LIB_CTX *tls_library(void);
 
 /* --- contexts: tls_context.c, tls_contexts.c ---------------------------------------------------------------------- */
 

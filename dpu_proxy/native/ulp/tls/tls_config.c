@@ -185,9 +185,13 @@ static int next_certificate(BIO *pem, X509 **out)
 {
 	unsigned long error;
 
-	*out = PEM_read_bio_X509(pem, NULL, NULL, NULL);
-	if (*out)
+	*out = X509_new_ex(tls_library(), NULL);
+	if (!*out)
+		return -1;
+	if (PEM_read_bio_X509(pem, out, NULL, NULL))
 		return 1;
+	X509_free(*out);
+	*out = NULL;
 	error = ERR_peek_last_error();
 	if (ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE) {
 		ERR_clear_error();
@@ -407,13 +411,24 @@ static int read_roots(struct tls_trust *trust, BIO *pem, char *why, uint32_t roo
 	return 0;
 }
 
+/* NULL: there is none, for a reason that OpenSSL has. */
+static X509_CRL *next_crl(BIO *pem)
+{
+	X509_CRL *crl = X509_CRL_new_ex(tls_library(), NULL);
+
+	if (!crl || PEM_read_bio_X509_CRL(pem, &crl, NULL, NULL))
+		return crl;
+	X509_CRL_free(crl);
+	return NULL;
+}
+
 static int read_crls(struct tls_trust *trust, BIO *pem, char *why, uint32_t room)
 {
 	uint32_t count = 0;
 	unsigned long error;
 	X509_CRL *crl;
 
-	while ((crl = PEM_read_bio_X509_CRL(pem, NULL, NULL, NULL))) {
+	while ((crl = next_crl(pem))) {
 		int ok = X509_STORE_add_crl(trust->store, crl);
 
 		X509_CRL_free(crl);

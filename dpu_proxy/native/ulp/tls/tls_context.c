@@ -71,7 +71,7 @@ static bool set_ciphers(SSL_CTX *ssl, const char *ciphers, const char *ciphersui
 
 int tls_check_ciphers(const struct xts_tls_settings *settings, char *why, uint32_t why_room)
 {
-	SSL_CTX *ssl = SSL_CTX_new(TLS_method());
+	SSL_CTX *ssl = SSL_CTX_new_ex(tls_library(), NULL, TLS_method());
 	bool ok = ssl && SSL_CTX_set_cipher_list(ssl, settings->ciphers) == 1;
 
 	if (!ok)
@@ -184,7 +184,7 @@ static int build(struct tls_context *context, const struct tls_asker *asker, con
 	bool client = p->role == TLS_CLIENT;
 	int r;
 
-	context->ssl = SSL_CTX_new(client ? TLS_client_method() : TLS_server_method());
+	context->ssl = SSL_CTX_new_ex(tls_library(), NULL, client ? TLS_client_method() : TLS_server_method());
 	if (!context->ssl)
 		return refuse(context, ENOMEM, "no memory for TLS");
 	for (; context->identity_count < p->identity_count; context->identity_count++) {
