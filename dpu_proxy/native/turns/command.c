@@ -45,7 +45,12 @@ static int connect_now(struct connection *c, const struct xts_connect *m)
 	if (!error)
 		connection_connected(c);
 	if (!connection_watch(c) || c->state == CONNECTION_FAILED)
-		return 0;                     /* a protocol that fails at once is answered like one that fails later */
+		return 0; /* a protocol that fails at once is answered like one that fails later */
+	if (c->tcp.pushed && c->tcp.pushed->started) {
+		connection_fail(c, ENOBUFS); /* its handshake goes on in another thread */
+		return 0;
+	}
+	c->writable = false;
 	connection_enter(c, CONNECTION_IDLE); /* epoll has no room: handled as if there were no memory */
 	c->connect_reply = false;
 	return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);

@@ -35,6 +35,7 @@ static struct {
 	uint64_t reserve_ns;    /* how long the reserve thread may still work; 0: it sleeps */
 	uint64_t progress_ns;   /* when the last job was done, or when one was queued while all threads were idle */
 	uint64_t floor_ns;      /* used_ns of the account that was served last: a new account begins there */
+	struct list given;      /* jobs without an owner */
 	struct account accounts[ACCOUNTS];
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	   .work = PTHREAD_COND_INITIALIZER,
@@ -107,9 +108,25 @@ void ulp_bell_serve(struct ulp_bell *bell)
 static void dequeue(struct ulp_job *job)
 {
 	list_remove(&job->node);
-	pool.accounts[job->account].count--;
+	if (!job->orphan)
+		pool.accounts[job->account].count--;
 	pool.queued--;
 	atomic_fetch_sub(&unfinished, 1);
+}
+
+/* A job has been added to a list. */
+static void count_queued(void)
+{
+	if (!pool.queued && pool.idle == pool.background_count)
+		pool.progress_ns = now_ns();
+	pool.queued++;
+	atomic_fetch_add(&unfinished, 1);
+	if (pool.reserve_sleeps) {
+		pool.reserve_sleeps = false; /* from now on it looks whether there is progress */
+		pthread_cond_signal(&pool.reserve_work);
+	}
+	if (pool.idle)
+		pthread_cond_signal(&pool.work);
 }
 
 static void enqueue(struct ulp_job *job)
@@ -125,16 +142,9 @@ static void enqueue(struct ulp_job *job)
 	}
 	if (!a->count && a->used_ns < pool.floor_ns)
 		a->used_ns = pool.floor_ns;
-	if (!pool.queued && pool.idle == pool.background_count)
-		pool.progress_ns = now_ns();
 	list_append(&a->jobs, &job->node);
 	a->count++;
-	pool.queued++;
-	atomic_fetch_add(&unfinished, 1);
-	if (pool.reserve_sleeps) {
-		pool.reserve_sleeps = false; /* from now on it looks whether there is progress */
-		pthread_cond_signal(&pool.reserve_work);
-	}
+	count_queued();
 }
 
 /* The account of the next job; there has to be one. */
@@ -153,10 +163,11 @@ static struct account *next_account(void)
 
 static struct ulp_job *take(void)
 {
-	struct account *a = next_account();
-	struct ulp_job *job = list_entry(a->jobs.next, struct ulp_job, node);
+	struct account *a = list_empty(&pool.given) ? next_account() : NULL;
+	struct ulp_job *job = list_entry(a ? a->jobs.next : pool.given.next, struct ulp_job, node);
 
-	pool.floor_ns = a->used_ns;
+	if (a)
+		pool.floor_ns = a->used_ns;
 	dequeue(job);
 	atomic_fetch_add(&unfinished, 1);
 	job->state = ULP_JOB_RUNNING;
@@ -249,7 +260,7 @@ static void *background_thread(void *runs)
 	set_policy(can_leave_idle ? SCHED_BATCH : IDLE);
 	key_in_background();
 	begin();
-	while (!pool.stopping) {
+	while (!pool.stopping || !list_empty(&pool.given)) {
 		if (pool.queued) {
 			(void)run_next(can_leave_idle, runs);
 			continue;
@@ -345,6 +356,7 @@ static int start(void)
 
 	for (uint32_t i = 0; i < ACCOUNTS; i++)
 		list_init(&pool.accounts[i].jobs);
+	list_init(&pool.given);
 	pool.stopping = false;
 	key_end_waits(false);
 	pool.thread_count = pool.begun_count = pool.background_count = pool.idle = 0;
@@ -411,9 +423,26 @@ void ulp_pool_submit(struct ulp_job *job, struct ulp_bell *bell, uint32_t accoun
 	job->undone = job->orphan = false;
 	job->state = ULP_JOB_QUEUED;
 	enqueue(job);
-	if (pool.idle)
-		pthread_cond_signal(&pool.work);
 	pthread_mutex_unlock(&pool.lock);
+}
+
+bool ulp_pool_give(struct ulp_job *job, uint32_t account, uint32_t weight)
+{
+	pthread_mutex_lock(&pool.lock);
+	if (!pool.holders) {
+		pthread_mutex_unlock(&pool.lock);
+		return false;
+	}
+	job->bell = NULL;
+	job->account = account % ACCOUNTS;
+	job->weight = weight ? weight : 1;
+	job->undone = false;
+	job->orphan = true;
+	job->state = ULP_JOB_QUEUED;
+	list_append(&pool.given, &job->node);
+	count_queued();
+	pthread_mutex_unlock(&pool.lock);
+	return true;
 }
 
 void ulp_pool_move(struct ulp_job *job, struct ulp_bell *bell)

@@ -90,6 +90,10 @@ static inline bool ulp_bell_rung(const struct ulp_bell *bell)
 }
 
 void ulp_pool_submit(struct ulp_job *job, struct ulp_bell *bell, uint32_t account, uint32_t weight);
+/* The job has no owner any more: run() and abandoned() are called, before the last ulp_pool_release() returns. For what
+ * takes a few us, such as to free something: it is done before all other jobs. False: there are no threads, and the job
+ * is the caller's. */
+bool ulp_pool_give(struct ulp_job *job, uint32_t account, uint32_t weight);
 /* Changes the bell that the job is handed back to; NULL: none, only its state says that it is done. */
 void ulp_pool_move(struct ulp_job *job, struct ulp_bell *bell);
 /* Does the job belong to its owner again? (It may have been handed back without a bell.) */

@@ -1,5 +1,5 @@
-"""The pool of handshake threads under the thread sanitizer: jobs that are handed back, moved, dropped and helped by
-several threads at once (dpu_proxy/native/ulp/handshake_pool.c)."""
+"""The pool of handshake threads under the thread sanitizer: jobs that are handed back, moved, dropped, given
+away and helped by several threads at once (dpu_proxy/native/ulp/handshake_pool.c)."""
 
 from __future__ import annotations
 
@@ -99,6 +99,11 @@ static void step(struct worker *worker, unsigned *dice)
 		done(&w->job);
 	} else if (what == 6) {
 		ulp_pool_help();
+	} else if (what == 7) {
+		w = work_new(worker);
+		if (!ulp_pool_give(&w->job, i, 1))
+			abort();
+		atomic_fetch_add(&left_count, 1);
 	}
 	if (ulp_bell_rung(&worker->bell))
 		ulp_bell_serve(&worker->bell);

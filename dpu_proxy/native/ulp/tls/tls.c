@@ -82,11 +82,8 @@ static int tls_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t byt
 
 void tls_free(struct tls *t)
 {
-	if (t->done && !t->failed)
-		tls_leave_openssl(t);
-	SSL_free(t->ssl);
+	tls_free_ssl(t);
 	tls_leave_free(t);
-	BIO_free(t->socket);
 	if (t->about)
 		tls_about_free(t);
 	if (t->context)
@@ -100,7 +97,6 @@ void tls_free(struct tls *t)
 	free(t->parameters);
 	free(t->alpn);
 	free(t);
-	ERR_clear_error();
 }
 
 static void tls_close(struct ulp_layer *l)
@@ -110,24 +106,26 @@ static void tls_close(struct ulp_layer *l)
 	(void)count_memory(t, 0);
 	if (t->joined)
 		tls_context_leave(t->context, t->joined);
-	if (tls_handshake_end(l->state))
-		tls_free(l->state);
+	if (!tls_handshake_end(t))
+		return;
+	tls_give_ssl(t);
+	tls_free(t);
 }
 
 /* --- start and handshake ------------------------------------------------------------------------------------------ */
 
-int tls_begin(struct tls *t)
+int tls_prepare(struct tls *t)
 {
-	int r = count_context(t);
+	int r = t->prepared ? 0 : count_context(t);
 
 	if (r)
 		return ulp_memory_fail(t->layer, r, "a set of parameters");
-	r = tls_make_ssl(t);
-	ERR_clear_error();
-	if (r)
-		return ulp_fail(t->layer, XTS_FAULT_MEMORY, "no memory for TLS");
-	free(t->parameters);
-	t->parameters = NULL;
+	if (t->prepared)
+		return 0;
+	tls_kernel_prepare(t);
+	if (t->client)
+		tls_session_prepare(t, t->parameters);
+	t->prepared = true;
 	return 0;
 }
 
@@ -146,9 +144,7 @@ static int tls_start(struct ulp_layer *l, bool client)
 	r = count_memory(t, (uint32_t)sizeof *t + SSL_BYTES + HANDSHAKE_BYTES);
 	if (r)
 		return ulp_memory_fail(l, r, "a connection");
-	if (!t->client && ulp_bell(l))
-		return 0; /* not before the peer has sent something: tls_handshake_step() */
-	return t->context ? tls_begin(t) : 0;
+	return 0;
 }
 
 void tls_recount(struct tls *t)
@@ -166,24 +162,21 @@ int tls_settle(struct tls *t)
 	tls_send_settle(t);
 	t->carrier = tls_leave(t);
 	tls_kernel_settle(t);
+	if (t->ours && tls_tickets_may_come(t))
+		SSL_set_read_ahead(t->ssl, 0);
+	else if (t->ours)
+		tls_free_ssl(t);
 	return 0;
 }
 
-/* On the worker: what a thread of the pool frees, while others want its core, it frees under locks of the memory's
- * owners. */
+/* Our record layer has the connection. */
 static void leave(struct tls *t)
 {
 	tls_in_begin(&t->ours->in, &t->slice.ahead);
-	BIO_free(t->socket);
-	t->socket = NULL;
 	free(t->alpn);
 	t->alpn = NULL;
-	if (t->client && t->keeps_session && t->about->version == TLS1_3_VERSION) {
-		SSL_set_read_ahead(t->ssl, 0);
+	if (tls_tickets_may_come(t))
 		tls_tickets_expect(t);
-	} else {
-		tls_leave_openssl(t);
-	}
 }
 
 /* 0, or the fault. */
@@ -210,18 +203,22 @@ static int handshake_here(struct tls *t)
 {
 	int r = 0;
 
-	if (!t->ssl) { /* there was a bell when the layer started */
+	if (!t->ssl) {
 		if (!t->context)
 			r = tls_context_get(t->layer, t->parameters, &t->context);
 		if (!r)
-			r = tls_begin(t);
+			r = tls_prepare(t);
+		if (!r && tls_make_ssl(t, ulp_socket(t->layer)))
+			r = ulp_fail(t->layer, XTS_FAULT_MEMORY, "no memory for TLS");
 		if (r)
 			return r;
 	}
 	ERR_clear_error();
 	r = SSL_do_handshake(t->ssl);
-	if (t->flooded)
-		return tls_flood_end(t);
+	if (t->flooded) {
+		tls_flood_alert(t);
+		return tls_flood_fail(t);
+	}
 	return r == 1 ? 1 : tls_fault(t, r);
 }
 
@@ -289,7 +286,8 @@ static ssize_t tls_read(struct ulp_layer *l, void *out, size_t room, struct ulp_
 			r = 0;
 			tls_flood_calm(t);
 		} else if (t->flooded) {
-			r = tls_flood_end(t);
+			tls_flood_alert(t);
+			r = tls_flood_fail(t);
 		} else {
 			r = tls_fault(t, r);
 			if (r == -EAGAIN && t->cut)

@@ -294,12 +294,14 @@ struct tls {
 	const char *crypto_reason;
 	struct tls_context_payer *joined; /* the payer charged for the context; NULL: none yet */
 	bool client, done;
-	bool in_pdu;     /* more of the PDU has to be written */
-	bool in_stream;  /* what is being written is no PDU, and may be cut anywhere */
-	bool send_waits; /* OpenSSL takes no data before it has read the rest of a message */
-	bool starved;    /* OpenSSL needs more from below for the next byte */
-	bool dry;        /* the layer below had nothing when it was last read */
-	bool away;       /* the handshake is on a thread of the pool, in this job: */
+	bool prepared;    /* what an SSL is made with has been settled: tls_prepare() */
+	bool asks_kernel; /* it is to give its keys to the kernel: t->socket */
+	bool in_pdu;      /* more of the PDU has to be written */
+	bool in_stream;   /* what is being written is no PDU, and may be cut anywhere */
+	bool send_waits;  /* OpenSSL takes no data before it has read the rest of a message */
+	bool starved;     /* OpenSSL needs more from below for the next byte */
+	bool dry;         /* the layer below had nothing when it was last read */
+	bool away;        /* the handshake is on a thread of the pool, in this job: */
 	struct tls_handshake_job *handshake_job;
 	bool refused;                           /* the BIO has made OpenSSL wait since OpenSSL was last called */
 	bool flooded;                           /* too many of these came in a row: */
@@ -319,8 +321,17 @@ struct tls {
 
 /* --- tls_ssl.c ---------------------------------------------------------------------------------------------------- */
 
-/* Makes t->ssl by t->context and t->parameters. 0 or -ENOMEM. */
-int tls_make_ssl(struct tls *t);
+/* An SSL, and the BIOs and sessions that it has, are made, used and freed by threads of the pool, where there is one:
+ * OpenSSL takes locks of the whole process for that, and such a thread may get no CPU while it has one. Workers use an
+ * SSL only where OpenSSL carries the connection, and for tickets (tls_tickets.c). */
+
+/* Makes t->ssl by t->context and t->parameters, which it frees. fd: the socket, if t->asks_kernel. On any thread. 0 or
+ * -ENOMEM. */
+int tls_make_ssl(struct tls *t, int fd);
+/* Frees the SSL, in this thread. If the handshake is done: without telling anybody that the connection ends. */
+void tls_free_ssl(struct tls *t);
+/* The worker needs it no more: a thread of the pool frees it. */
+void tls_give_ssl(struct tls *t);
 
 /* --- tls_send.c --------------------------------------------------------------------------------------------------- */
 
@@ -367,14 +378,18 @@ static inline void tls_flood_calm(struct tls *t)
 {
 	t->quiet_records = t->quiet_messages = 0;
 }
-/* t->flooded is set: ends the connection with an alert. Returns the -errno of the fault. */
-int tls_flood_end(struct tls *t);
+/* t->flooded is set: makes OpenSSL write an alert, where it is used. */
+void tls_flood_alert(struct tls *t);
+/* Then, on the worker: ends the connection. Returns the -errno of the fault. */
+int tls_flood_fail(struct tls *t);
 
 /* --- tls_session.c ------------------------------------------------------------------------------------------------ */
 
 void tls_session_install(SSL_CTX *ssl, bool client);
-/* Before a client's handshake: offers a stored session, if there is one. */
-void tls_session_offer(struct tls *t, const struct tls_parameters *p);
+/* Before a client's handshake, on the worker: by what a stored session is found. */
+void tls_session_prepare(struct tls *t, const struct tls_parameters *p);
+/* Offers a stored session, if there is one. On any thread. */
+void tls_session_offer(struct tls *t);
 /* The connection has failed: its session is not offered again (RFC 5246 7.2.2). */
 void tls_session_forget(struct tls *t);
 void tls_sessions_free(struct xts_tls_config *config);
@@ -391,8 +406,8 @@ enum tls_fallback {
 
 /* --- tls_kernel.c ------------------------------------------------------------------------------------------------- */
 
-/* Before the handshake: who may do the crypto; sets t->socket if the kernel may. 0 or -ENOMEM. */
-int tls_kernel_prepare(struct tls *t);
+/* Before the handshake, on the worker: who may do the crypto; sets t->asks_kernel if the kernel may. */
+void tls_kernel_prepare(struct tls *t);
 /* After the handshake: who does the crypto. */
 void tls_kernel_settle(struct tls *t);
 /* As BIO_ctrl(), for the kernel's TLS; notes whether the network card took the keys. */
@@ -484,6 +499,7 @@ uint32_t tls_about_bytes(const struct tls *t);
 struct tls_outcome {
 	int result, kind; /* as it returned, and SSL_get_error() */
 	unsigned long error;
+	long verified; /* SSL_get_verify_result() */
 };
 struct tls_outcome tls_outcome(struct tls *t, int result);
 /* Returns -EAGAIN, -ENODATA, or the fault, which is then in t->failed. */
@@ -514,8 +530,8 @@ int tls_settle(struct tls *t);
 void tls_recount(struct tls *t);
 /* Frees everything, on any thread. tls.c */
 void tls_free(struct tls *t);
-/* The context is there: prepares the handshake. 0, or the fault. */
-int tls_begin(struct tls *t);
+/* The context is there. On the worker: settles what an SSL is made with. 0, or the fault. tls.c */
+int tls_prepare(struct tls *t);
 
 /* --- tls_info.c --------------------------------------------------------------------------------------------------- */
 

@@ -254,6 +254,8 @@ static long on_control(BIO *bio, int command, long number, void *argument)
 {
 	struct tls *t = BIO_get_data(bio);
 
+	if (!t) /* it is being freed: tls_give_ssl() */
+		return 0;
 	switch (command) {
 	case BIO_CTRL_FLUSH: /* OpenSSL asks for it at the end of each flight, and before the kernel gets the keys */
 		BIO_clear_retry_flags(bio);
@@ -264,7 +266,7 @@ static long on_control(BIO *bio, int command, long number, void *argument)
 	case BIO_CTRL_EOF:
 		return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
 	default:
-		return t && t->socket ? tls_kernel_control(t, command, number, argument) : 0;
+		return t->socket ? tls_kernel_control(t, command, number, argument) : 0;
 	}
 }
 

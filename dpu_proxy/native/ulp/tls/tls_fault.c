@@ -65,16 +65,9 @@ int tls_fault_alert(struct tls *t, unsigned alert)
 	return fail(t, XTS_FAULT_HANDSHAKE, "the peer ended the connection: alert ", name);
 }
 
-static int fail_verification(struct tls *t)
+static int fail_ssl(struct tls *t, const struct tls_outcome *o)
 {
-	long result = SSL_get_verify_result(t->ssl);
-
-	return fail(t, XTS_FAULT_CERTIFICATE,
-		    "the peer's certificate was not accepted: ", X509_verify_cert_error_string(result));
-}
-
-static int fail_ssl(struct tls *t, unsigned long error)
-{
+	unsigned long error = o->error;
 	const char *words = ERR_reason_error_string(error);
 	int reason = ERR_GET_REASON(error);
 
@@ -88,7 +81,8 @@ static int fail_ssl(struct tls *t, unsigned long error)
 		return tls_fault_alert(t, (unsigned)(reason - FIRST_ALERT));
 	switch (reason) {
 	case SSL_R_CERTIFICATE_VERIFY_FAILED:
-		return fail_verification(t);
+		return fail(t, XTS_FAULT_CERTIFICATE,
+			    "the peer's certificate was not accepted: ", X509_verify_cert_error_string(o->verified));
 	case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
 		return fail(t, XTS_FAULT_CERTIFICATE, "", words);
 	case SSL_R_UNEXPECTED_EOF_WHILE_READING:
@@ -110,7 +104,12 @@ static int fail_ssl(struct tls *t, unsigned long error)
 
 struct tls_outcome tls_outcome(struct tls *t, int result)
 {
-	struct tls_outcome o = { .result = result, .error = ERR_peek_error(), .kind = SSL_get_error(t->ssl, result) };
+	struct tls_outcome o = {
+		.result = result,
+		.error = ERR_peek_error(),
+		.kind = SSL_get_error(t->ssl, result),
+		.verified = SSL_get_verify_result(t->ssl),
+	};
 
 	ERR_clear_error();
 	return o;
@@ -128,7 +127,7 @@ int tls_fault_of(struct tls *t, const struct tls_outcome *o)
 	} else if (t->below_error) {
 		r = t->failed = t->below_error;
 	} else if (o->kind == SSL_ERROR_SSL || o->error) {
-		r = fail_ssl(t, o->error);
+		r = fail_ssl(t, o);
 	} else {
 		r = fail(t, XTS_FAULT_HANDSHAKE, "", "the peer closed the connection");
 	}

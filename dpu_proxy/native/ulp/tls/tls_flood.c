@@ -101,11 +101,8 @@ void tls_flood_watch(struct tls *t)
 	SSL_set_msg_callback_arg(t->ssl, t);
 }
 
-int tls_flood_end(struct tls *t)
+int tls_flood_fail(struct tls *t)
 {
-	uint8_t nobody[256];
-	size_t n;
-
 	if (!t->done && t->shaking_bytes > SHAKING_BYTES)
 		t->failed = ulp_fail(t->layer, XTS_FAULT_FLOOD, "the peer's handshake has more than %u KiB",
 				     SHAKING_BYTES >> 10);
@@ -113,6 +110,15 @@ int tls_flood_end(struct tls *t)
 		t->failed = ulp_fail(t->layer, XTS_FAULT_FLOOD,
 				     "the peer sent %u records and %u messages in a row, and no data", t->quiet_records,
 				     t->quiet_messages);
+	tls_bio_flush(t);
+	return t->failed;
+}
+
+void tls_flood_alert(struct tls *t)
+{
+	uint8_t nobody[256];
+	size_t n;
+
 	SSL_set_info_callback(t->ssl, on_state);
 	for (unsigned i = 0; i < ALERT_READS; i++) {
 		int r;
@@ -125,6 +131,4 @@ int tls_flood_end(struct tls *t)
 	}
 	OPENSSL_cleanse(nobody, sizeof nobody);
 	ERR_clear_error();
-	tls_bio_flush(t);
-	return t->failed;
 }

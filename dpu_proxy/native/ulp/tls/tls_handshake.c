@@ -11,7 +11,8 @@
  * A connection that ends meanwhile leaves its struct tls to the thread, which frees it. If a connection is given to
  * another worker meanwhile, its job is handed back there.
  *
- * If the connection's SSL_CTX does not exist yet, the first job makes it and does nothing else (tls_contexts.c).
+ * If the connection's SSL_CTX does not exist yet, the first job makes it and does nothing else (tls_contexts.c). The
+ * next one makes the SSL, and the last one frees it, if our record layer has the connection then (tls_ssl.c).
  *
  * Private keys are used only by SSL_do_handshake() on these threads. So waiting for a signature from another process
  * may block here.
@@ -36,10 +37,12 @@ struct tls_handshake_job {
 	struct tls *t;
 	struct tls_asker asker; /* on whose behalf a context is made */
 	struct tls_outcome outcome;
+	int unmade;    /* -ENOMEM: there was no memory for an SSL */
 	int unsettled; /* -ENOMEM: the handshake was done, and there was no memory for the connection */
-	bool begun;
-	int fd;       /* the socket while the job is away; -1: not used */
-	uint8_t *out; /* written by OpenSSL, not sent yet */
+	int ended;     /* -errno that follows what has been read: the peer's end, or an error */
+	bool begun;    /* the job is a step of the handshake; else it makes the context */
+	int fd;        /* the socket while the job is away; -1: not used */
+	uint8_t *out;  /* written by OpenSSL, not sent yet */
 	uint32_t out_first, out_bytes, out_room;
 	struct xts_ulp_config *config; /* set for a job whose connection is gone */
 };
@@ -52,7 +55,7 @@ ssize_t tls_handshake_receive(struct tls *t, void *out, size_t room)
 	ssize_t n;
 
 	if (s->fd < 0)
-		return -EAGAIN; /* there is no more than the worker has read */
+		return s->ended ? s->ended : -EAGAIN; /* there is no more than the worker has read */
 	do {
 		n = recv(s->fd, out, room, MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
@@ -99,15 +102,22 @@ int tls_handshake_flush(struct tls *t)
 static void step(struct ulp_job *job)
 {
 	struct tls_handshake_job *s = list_entry(job, struct tls_handshake_job, job);
+	struct tls *t = s->t;
 
-	if (!s->t->ssl) {
-		s->t->context = tls_context_make(&s->asker, s->t->parameters);
+	if (!s->begun) {
+		t->context = tls_context_make(&s->asker, t->parameters);
 		return;
 	}
+	if (!t->ssl)
+		s->unmade = tls_make_ssl(t, s->fd);
+	if (s->unmade)
+		return;
 	ERR_clear_error();
-	s->outcome = tls_outcome(s->t, SSL_do_handshake(s->t->ssl));
-	if (s->outcome.result == 1 && !s->t->flooded)
-		s->unsettled = tls_settle(s->t);
+	s->outcome = tls_outcome(t, SSL_do_handshake(t->ssl));
+	if (t->flooded)
+		tls_flood_alert(t);
+	else if (s->outcome.result == 1)
+		s->unsettled = tls_settle(t);
 }
 
 static void job_free(struct tls_handshake_job *s)
@@ -160,7 +170,7 @@ static ssize_t bring(struct tls *t)
 	uint64_t since;
 	ssize_t all = 0;
 
-	if (t->socket)
+	if (t->asks_kernel)
 		return ulp_socket_readable(t->layer, &since);
 	while (t->slice.ahead.bytes < AHEAD_MAX) {
 		ssize_t n = ulp_read_stream_below(t->layer, bytes, sizeof bytes);
@@ -190,25 +200,18 @@ static int send_away(struct tls *t)
 {
 	struct tls_handshake_job *s = t->handshake_job;
 
-	if (t->socket) {
+	if (t->asks_kernel) {
 		/* the connection may be closed while the job is away */
 		s->fd = fcntl(ulp_socket(t->layer), F_DUPFD_CLOEXEC, 0);
 		if (s->fd < 0)
 			return ulp_fail(t->layer, XTS_FAULT_MEMORY, "no descriptor for the handshake");
-		BIO_set_fd(t->socket, s->fd, BIO_NOCLOSE);
+		if (t->socket)
+			BIO_set_fd(t->socket, s->fd, BIO_NOCLOSE);
 		ulp_socket_empty(t->layer); /* until the next event */
 	}
 	s->begun = true;
 	submit(t);
 	return 0;
-}
-
-/* The context has been made or refused. 0: the handshake may begin. */
-static int begin(struct tls *t)
-{
-	int r = tls_context_check(t->layer, &t->context);
-
-	return r ? r : tls_begin(t);
 }
 
 /* Looks for the context, which another connection may have had made meanwhile. 0; -EAGAIN: it is being made; else the
@@ -220,10 +223,26 @@ static int find_context(struct tls *t)
 	if (r)
 		return r;
 	if (t->context)
-		return tls_begin(t);
+		return tls_prepare(t);
 	t->handshake_job->asker = tls_asker(t->layer);
 	submit(t);
 	return -EAGAIN;
+}
+
+/* Sends what OpenSSL has written. 0, -EAGAIN or -errno. A peer that has ended may not take it: why it ended is told,
+ * and not that. */
+static int send_out(struct tls *t)
+{
+	struct tls_handshake_job *s = t->handshake_job;
+	int r = 0, before = t->below_error;
+
+	if (s->out_bytes)
+		r = tls_bio_send(t, s->out + s->out_first, s->out_bytes);
+	s->out_first = s->out_bytes = 0;
+	if (!s->ended)
+		return r;
+	t->below_error = before;
+	return 0;
 }
 
 /* The job is back. 1: the handshake is done; -EAGAIN: it goes on; else the fault. */
@@ -236,7 +255,8 @@ static int come_back(struct tls *t)
 	ulp_spent(t->layer, s->job.spent_ns);
 	s->job.spent_ns = 0;
 	if (s->fd >= 0) {
-		BIO_set_fd(t->socket, ulp_socket(t->layer), BIO_NOCLOSE);
+		if (t->socket)
+			BIO_set_fd(t->socket, ulp_socket(t->layer), BIO_NOCLOSE);
 		close(s->fd);
 		s->fd = -1;
 		if (s->outcome.kind == SSL_ERROR_WANT_WRITE)
@@ -246,17 +266,17 @@ static int come_back(struct tls *t)
 		ulp_out_free(&t->slice.ahead);
 	if (s->job.undone)
 		return ulp_fail(t->layer, XTS_FAULT_STALLED, "too many handshakes are waiting");
-	if (!t->ssl && !t->about) {
-		r = begin(t);
+	if (!s->begun) {
+		r = tls_context_check(t->layer, &t->context);
 		return r ? r : -EAGAIN;
 	}
-	if (s->out_bytes)
-		r = tls_bio_send(t, s->out + s->out_first, s->out_bytes);
-	s->out_first = s->out_bytes = 0;
+	if (s->unmade)
+		return ulp_fail(t->layer, XTS_FAULT_MEMORY, "no memory for TLS");
+	r = send_out(t);
 	if (r && r != -EAGAIN)
 		return r;
 	if (t->flooded)
-		return tls_flood_end(t);
+		return tls_flood_fail(t);
 	if (s->unsettled)
 		return t->failed = ulp_memory_fail(t->layer, s->unsettled, "a connection");
 	return s->outcome.result == 1 ? 1 : tls_fault_of(t, &s->outcome);
@@ -280,7 +300,7 @@ int tls_handshake_step(struct tls *t)
 		if (r != -EAGAIN)
 			return r;
 	}
-	if (!t->ssl) {
+	if (!s->begun) {
 		if (!t->client && ulp_peer_is_silent(t->layer))
 			/* a peer that may stay silent for ever gets no context, which takes long to make */
 			return -EAGAIN;
@@ -293,11 +313,8 @@ int tls_handshake_step(struct tls *t)
 	n = bring(t);
 	if (t->failed)
 		return t->failed;
-	if (n < 0) { /* OpenSSL finds the same error at once */
-		ERR_clear_error();
-		r = SSL_do_handshake(t->ssl);
-		return r == 1 ? 1 : tls_fault(t, r);
-	}
+	if (n < 0) /* OpenSSL finds the same error */
+		s->ended = (int)n;
 	if (!n && (s->begun ? s->outcome.kind != SSL_ERROR_WANT_WRITE : !t->client))
 		return -EAGAIN;
 	r = send_away(t);

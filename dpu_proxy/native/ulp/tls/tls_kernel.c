@@ -200,29 +200,20 @@ static bool kernel_may(const struct tls *t, bool send)
 				  send && t->context->config->kernel_changes_keys);
 }
 
-int tls_kernel_prepare(struct tls *t)
+void tls_kernel_prepare(struct tls *t)
 {
 	const struct xts_tls_config *config = t->context->config;
-	int fd = ulp_socket(t->layer);
 
 	t->crypto = tls_crypto_wanted(t->parameters->crypto, config->settings.crypto);
 	t->send_by = t->receive_by = XTS_TLS_CRYPTO_USER;
-	/* no record is read beyond the handshake, whoever reads on there */
-	SSL_set_read_ahead(t->ssl, 0);
 	if (t->crypto == XTS_TLS_CRYPTO_USER) {
 		if (t->parameters->crypto != XTS_TLS_CRYPTO_USER)
 			fall_back(t, TLS_CONFIGURED);
-		return 0;
-	}
-	if (config->kernel_error || fd < 0) {
+	} else if (config->kernel_error || ulp_socket(t->layer) < 0) {
 		fall_back(t, config->kernel_error ? TLS_NO_KERNEL : TLS_STACK);
-		return 0;
+	} else {
+		t->asks_kernel = true;
 	}
-	t->socket = BIO_new_socket(fd, BIO_NOCLOSE);
-	if (!t->socket)
-		return -ENOMEM;
-	SSL_set_options(t->ssl, SSL_OP_ENABLE_KTLS);
-	return 0;
 }
 
 /* --- keys for the kernel ------------------------------------------------------------------------------------------ */

@@ -218,13 +218,3 @@ enum tls_carrier tls_leave(struct tls *t)
 		tls_leave_free(t);
 	return !r ? TLS_OURS : r == -ENOMEM ? TLS_KEPT_MEMORY : TLS_KEPT_UNKNOWN;
 }
-
-void tls_leave_openssl(struct tls *t)
-{
-	if (!t->ssl)
-		return;
-	/* else OpenSSL marks the session as one that must not be resumed */
-	SSL_set_shutdown(t->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
-	SSL_free(t->ssl);
-	t->ssl = NULL;
-}

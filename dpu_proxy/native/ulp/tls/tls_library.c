@@ -29,8 +29,9 @@ static OSSL_PROVIDER *defaults;
 
 /* --- what TLS needs ----------------------------------------------------------------------------------------------- */
 
-static const char *const never_digests[] = { "KECCAK-KMAC-128", "KECCAK-KMAC-256", "SHAKE-128", "BLAKE2S-256",
-					     "BLAKE2B-512",	"SM3",		   "RIPEMD-160", NULL };
+static const char *const never_digests[] = {
+	"KECCAK-KMAC-128", "KECCAK-KMAC-256", "SHAKE-128", "BLAKE2S-256", "BLAKE2B-512", "SM3", "RIPEMD-160", NULL
+};
 static const char *const never_keys[] = { "DHX", "SCRYPT", "SIPHASH", "POLY1305", "CMAC", "SM2", NULL };
 /* Keys are read from certificates only, which say of which kind they are; the private ones are made outside
  * (tls_config.c). */
@@ -57,8 +58,8 @@ static bool is_for_certificates(const OSSL_ALGORITHM *a)
 
 struct filter {
 	int operation;
-	const char *const *never;		/* names; NULL: none */
-	bool (*needs)(const OSSL_ALGORITHM *a); /* NULL: all others */
+	const char *const *never;                /* names; NULL: none */
+	bool (*needs)(const OSSL_ALGORITHM *a);  /* NULL: all others */
 	OSSL_ALGORITHM left[ALGORITHMS_MAX + 1]; /* the last one is the end of the list */
 };
 

@@ -51,7 +51,7 @@ ssize_t tls_save(const struct ulp_layer *l, void *out, size_t room)
 	ssize_t n;
 
 	if (t->ssl) {
-		tls_leave_openssl(t);
+		tls_give_ssl(t);
 		tls_recount(t);
 	}
 	if (!tls_direction_is_here(t, true) || !tls_direction_is_here(t, false))

@@ -65,7 +65,9 @@ int tls_receive_failed(struct tls *t, uint8_t alert);
 
 /* --- tls_tickets.c ------------------------------------------------------------------------------------------------ */
 
-/* The handshake is done, and a client keeps its session: OpenSSL stays for a while. */
+/* The handshake is done: does OpenSSL stay for a while? On any thread. */
+bool tls_tickets_may_come(const struct tls *t);
+/* It does. */
 void tls_tickets_expect(struct tls *t);
 /* Before the next record is opened: keeps a copy for OpenSSL. 0 or as tls_in_whole(). */
 int tls_tickets_copy(struct tls *t);
@@ -78,7 +80,5 @@ void tls_tickets_time(struct tls *t);
 /* --- tls_leave.c -------------------------------------------------------------------------------------------------- */
 
 void tls_leave_free(struct tls *t);
-/* Frees the SSL without telling anybody that the connection ends. */
-void tls_leave_openssl(struct tls *t);
 
 #endif

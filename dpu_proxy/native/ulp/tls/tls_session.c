@@ -126,15 +126,19 @@ static bool session_key(struct tls *t, const struct tls_parameters *p)
 	return EVP_Digest(&same, sizeof same, t->session_key, NULL, EVP_sha256(), NULL) == 1;
 }
 
-void tls_session_offer(struct tls *t, const struct tls_parameters *p)
+void tls_session_prepare(struct tls *t, const struct tls_parameters *p)
+{
+	t->keeps_session = !p->no_resumption && t->context->config->settings.sessions_max && session_key(t, p);
+}
+
+void tls_session_offer(struct tls *t)
 {
 	struct xts_tls_config *config = t->context->config;
 	struct tls_session *s;
 	bool fresh;
 
-	if (p->no_resumption || !config->settings.sessions_max || !session_key(t, p))
+	if (!t->keeps_session)
 		return;
-	t->keeps_session = true;
 	pthread_mutex_lock(&config->lock);
 	s = take(config, t->session_key);
 	pthread_mutex_unlock(&config->lock);

@@ -17,8 +17,13 @@ static _Thread_local uint8_t copy[TLS_RECORD_MAX];
 
 static void end(struct tls *t)
 {
-	tls_leave_openssl(t);
+	tls_give_ssl(t);
 	tls_recount(t);
+}
+
+bool tls_tickets_may_come(const struct tls *t)
+{
+	return t->client && t->keeps_session && t->about->version == TLS1_3_VERSION;
 }
 
 void tls_tickets_expect(struct tls *t)

@@ -1,4 +1,4 @@
-"""A connect that succeeds at once, a protocol that fails at once, and no room in epoll: prints how CONNECT is answered.
+"""A connect that succeeds at once, a protocol on it, and no room in epoll: prints how CONNECT is answered.
 
 A seccomp filter makes connect(2) return 0 and EPOLL_CTL_ADD fail with ENOSPC, as it does at fs.epoll.max_user_watches.
 """
