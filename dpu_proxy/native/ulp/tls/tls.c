@@ -19,6 +19,7 @@
 
 #define HANDSHAKE_BYTES 24576u /* more during a handshake: messages, keys, certificates; measured: 19 KB */
 #define SSL_BYTES 8192u        /* what OpenSSL takes for a connection; measured: 6 KB, without what a handshake adds */
+#define READ_AHEAD_BYTES (64u << 10) /* that OpenSSL reads with one call, where it carries the connection */
 #define OURS_BYTES ((uint32_t)sizeof(struct tls_ours) + 2400u) /* with a cipher context for each direction */
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
@@ -166,6 +167,8 @@ int tls_settle(struct tls *t)
 		SSL_set_read_ahead(t->ssl, 0);
 	else if (t->ours)
 		tls_free_ssl(t);
+	else
+		SSL_set_default_read_buffer_len(t->ssl, READ_AHEAD_BYTES);
 	return 0;
 }
 

@@ -14,8 +14,7 @@
 
 #include "tls.h"
 
-#define READ_AHEAD_BYTES (64u << 10) /* read with one call, where the kernel does not decrypt */
-#define SECURITY_LEVEL 2             /* OpenSSL's: 112 bits, so RSA of 2048 and SHA-256 */
+#define SECURITY_LEVEL 2 /* OpenSSL's: 112 bits, so RSA of 2048 and SHA-256 */
 
 static int refuse(struct tls_context *context, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -135,7 +134,6 @@ static bool set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, c
 				      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_NO_AUTO_CHAIN);
 	/* SSL_read_ex() SSL_read_ex() returns after each message that is not data */
 	SSL_CTX_clear_mode(ssl, SSL_MODE_AUTO_RETRY);
-	SSL_CTX_set_default_read_buffer_len(ssl, READ_AHEAD_BYTES);
 	SSL_CTX_set_max_early_data(ssl, 0);
 	SSL_CTX_set_timeout(ssl, settings->session_timeout_s);
 	return known;
