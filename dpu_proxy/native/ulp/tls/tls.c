@@ -84,6 +84,7 @@ static int tls_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t byt
 void tls_free(struct tls *t)
 {
 	tls_free_ssl(t);
+	SSL_SESSION_free(t->session);
 	tls_leave_free(t);
 	if (t->about)
 		tls_about_free(t);
@@ -194,6 +195,7 @@ static int handshake_done(struct tls *t)
 		tls_count(&tls_counters.resumed);
 	tls_count(&tls_counters.carried[t->carrier]);
 	tls_handshake_forget(t);
+	tls_session_store(t);
 	tls_about_share(t);
 	if (t->ours)
 		leave(t);

@@ -111,8 +111,9 @@ struct xts_tls_config {
 	uint32_t context_count;
 	struct tls_session *sessions; /* newest first */
 	uint32_t session_count;
-	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
 	struct tls_chain *chains[TLS_CHAINS]; /* by their hashes */
+	pthread_mutex_t ticket_lock;          /* of threads of the pool only; protects what follows */
+	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
 };
 
 struct xts_tls_config *tls_config_new(void);
@@ -316,6 +317,7 @@ struct tls {
 	bool update_written; /* OpenSSL has written it; SSL_in_init() says whether it has left */
 	bool watches_keys;   /* the keys are in the kernel, and may change */
 	bool keeps_session;
+	SSL_SESSION *session; /* that the handshake will offer; then one that it has made */
 	uint8_t session_key[TLS_KEY_BYTES];
 };
 
@@ -386,10 +388,12 @@ int tls_flood_fail(struct tls *t);
 /* --- tls_session.c ------------------------------------------------------------------------------------------------ */
 
 void tls_session_install(SSL_CTX *ssl, bool client);
-/* Before a client's handshake, on the worker: by what a stored session is found. */
+/* Before a client's handshake, on the worker: takes a stored session, if there is one. */
 void tls_session_prepare(struct tls *t, const struct tls_parameters *p);
-/* Offers a stored session, if there is one. On any thread. */
+/* Offers it. On any thread. */
 void tls_session_offer(struct tls *t);
+/* The handshake is done, on the worker: stores the session that it has made. */
+void tls_session_store(struct tls *t);
 /* The connection has failed: its session is not offered again (RFC 5246 7.2.2). */
 void tls_session_forget(struct tls *t);
 void tls_sessions_free(struct xts_tls_config *config);

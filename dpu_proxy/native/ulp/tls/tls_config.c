@@ -100,7 +100,8 @@ struct xts_tls_config *tls_config_new(void)
 	if (!config)
 		return NULL;
 	xts_tls_defaults(&defaults);
-	if (settings_copy(&config->settings, &defaults) || pthread_mutex_init(&config->lock, NULL)) {
+	if (settings_copy(&config->settings, &defaults) || pthread_mutex_init(&config->lock, NULL) ||
+	    pthread_mutex_init(&config->ticket_lock, NULL)) {
 		settings_free(&config->settings);
 		free(config);
 		return NULL;
@@ -510,6 +511,7 @@ void tls_config_free(struct xts_tls_config *config)
 		config->trusts = next;
 	}
 	OPENSSL_cleanse(config->ticket_keys, sizeof config->ticket_keys);
+	pthread_mutex_destroy(&config->ticket_lock);
 	pthread_mutex_destroy(&config->lock);
 	settings_free(&config->settings);
 	free(config);

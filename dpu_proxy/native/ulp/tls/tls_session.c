@@ -82,20 +82,40 @@ static void put(struct xts_tls_config *config, struct tls_session *s)
 		session_free(same);
 }
 
-/* OpenSSL has a session that can be resumed. Returns 1 if it takes the reference. */
-static int on_session(SSL *ssl, SSL_SESSION *session)
+/* On a worker. The session is stored, or freed. */
+static void store(struct tls *t, SSL_SESSION *session)
 {
-	const struct tls *t = SSL_get_app_data(ssl);
-	struct tls_session *s;
+	struct tls_session *s = malloc(sizeof *s);
 
-	if (!t->keeps_session || !SSL_SESSION_is_resumable(session))
-		return 0;
-	s = malloc(sizeof *s);
-	if (!s)
-		return 0;
+	if (!s) {
+		SSL_SESSION_free(session);
+		return;
+	}
 	memcpy(s->key, t->session_key, sizeof s->key);
 	s->session = session;
 	put(t->context->config, s);
+}
+
+void tls_session_store(struct tls *t)
+{
+	if (t->session)
+		store(t, t->session);
+	t->session = NULL;
+}
+
+/* OpenSSL has a session that can be resumed. Returns 1 if it takes the reference. */
+static int on_session(SSL *ssl, SSL_SESSION *session)
+{
+	struct tls *t = SSL_get_app_data(ssl);
+
+	if (!t->keeps_session || !SSL_SESSION_is_resumable(session))
+		return 0;
+	if (t->done) { /* a ticket, read on a worker */
+		store(t, session);
+	} else {
+		SSL_SESSION_free(t->session);
+		t->session = session;
+	}
 	return 1;
 }
 
@@ -126,30 +146,38 @@ static bool session_key(struct tls *t, const struct tls_parameters *p)
 	return EVP_Digest(&same, sizeof same, t->session_key, NULL, EVP_sha256(), NULL) == 1;
 }
 
-void tls_session_prepare(struct tls *t, const struct tls_parameters *p)
+static bool is_fresh(const SSL_SESSION *session)
 {
-	t->keeps_session = !p->no_resumption && t->context->config->settings.sessions_max && session_key(t, p);
+	return SSL_SESSION_get_time(session) + SSL_SESSION_get_timeout(session) > (long)time(NULL);
 }
 
-void tls_session_offer(struct tls *t)
+void tls_session_prepare(struct tls *t, const struct tls_parameters *p)
 {
 	struct xts_tls_config *config = t->context->config;
 	struct tls_session *s;
-	bool fresh;
 
-	if (!t->keeps_session)
+	if (p->no_resumption || !config->settings.sessions_max || !session_key(t, p))
 		return;
+	t->keeps_session = true;
 	pthread_mutex_lock(&config->lock);
 	s = take(config, t->session_key);
 	pthread_mutex_unlock(&config->lock);
 	if (!s)
 		return;
-	fresh = SSL_SESSION_get_time(s->session) + SSL_SESSION_get_timeout(s->session) > (long)time(NULL);
-	if (!fresh || SSL_set_session(t->ssl, s->session) != 1 ||
-	    SSL_SESSION_get_protocol_version(s->session) == TLS1_3_VERSION)
-		session_free(s);
-	else
+	t->session = s->session;
+	if (is_fresh(s->session) && SSL_SESSION_get_protocol_version(s->session) != TLS1_3_VERSION &&
+	    SSL_SESSION_up_ref(s->session))
 		put(config, s);
+	else
+		free(s);
+}
+
+void tls_session_offer(struct tls *t)
+{
+	if (t->session && is_fresh(t->session))
+		(void)SSL_set_session(t->ssl, t->session);
+	SSL_SESSION_free(t->session);
+	t->session = NULL;
 }
 
 void tls_session_forget(struct tls *t)
@@ -183,7 +211,7 @@ static uint64_t now_s(void)
 	return (uint64_t)now.tv_sec + 1;
 }
 
-/* With the lock held: the key to make tickets with, a new one if the old one has expired; NULL: no random bytes. */
+/* With the tickets' lock held: the key to make tickets with, a new one if the old one has expired; NULL: no random bytes. */
 static const struct tls_ticket_key *newest_key(struct xts_tls_config *config)
 {
 	struct tls_ticket_key *keys = config->ticket_keys;
@@ -226,7 +254,7 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
 	const struct tls_ticket_key *newest, *key = NULL;
 	int r = -1;
 
-	pthread_mutex_lock(&config->lock);
+	pthread_mutex_lock(&config->ticket_lock);
 	newest = newest_key(config);
 	if (newest && encrypt) {
 		memcpy(name, newest->name, sizeof newest->name);
@@ -245,7 +273,7 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
 		else if (use_key(key, iv, cipher, mac, 0)) /* with TLS 1.3 a ticket is used once */
 			r = key == newest && SSL_version(ssl) != TLS1_3_VERSION ? 1 : 2;
 	}
-	pthread_mutex_unlock(&config->lock);
+	pthread_mutex_unlock(&config->ticket_lock);
 	return r;
 }
 
