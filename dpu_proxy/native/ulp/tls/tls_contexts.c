@@ -115,9 +115,15 @@ static void keep(struct xts_tls_config *config, struct tls_context *context)
 		one_gives_way(config);
 }
 
-/* The hash of all parameters that have to be the same. False: no memory. */
+/* The hash of all parameters that have to be the same. False: no memory. Many connections in a row have the same ones,
+ * and hashing these 2 KB takes longer than comparing them. */
 static bool key_of(const struct tls_parameters *p, uint8_t *key)
 {
+	static _Thread_local struct {
+		bool known;
+		uint8_t key[TLS_KEY_BYTES];
+		struct tls_parameters same;
+	} last;
 	struct tls_parameters same = *p;
 
 	/* these are set per connection, as are ALPN and who does the crypto */
@@ -125,7 +131,12 @@ static bool key_of(const struct tls_parameters *p, uint8_t *key)
 	memset(same.alpn, 0, sizeof same.alpn);
 	same.alpn_bytes = 0;
 	same.crypto = 0;
-	return EVP_Digest(&same, sizeof same, key, NULL, EVP_sha256(), NULL) == 1;
+	if (!last.known || memcmp(&last.same, &same, sizeof same) != 0) {
+		last.known = EVP_Digest(&same, sizeof same, last.key, NULL, EVP_sha256(), NULL) == 1;
+		last.same = same;
+	}
+	memcpy(key, last.key, sizeof last.key);
+	return last.known;
 }
 
 struct tls_context *tls_context_find(struct xts_tls_config *config, const struct tls_parameters *p)
