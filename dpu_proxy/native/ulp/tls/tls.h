@@ -213,14 +213,19 @@ void tls_choice_install(struct tls_context *context);
 
 /* --- connections -------------------------------------------------------------------------------------------------- */
 
-/* The position in the current record of the bytes that OpenSSL has been shown, and the bytes that were read beyond it.
- * tls_slice.c */
-struct tls_slice {
-	struct ulp_out ahead;
+/* The position in the current record of the bytes that OpenSSL has been shown. */
+struct tls_position {
 	uint8_t header[5];
 	uint8_t header_bytes; /* bytes of the header that OpenSSL has been shown */
 	bool in_body;
 	uint16_t body_left;
+};
+
+/* That, and the bytes that were read beyond it. Of these a thread of the pool changes only which are left: the worker
+ * may end the charge for their memory meanwhile. tls_slice.c */
+struct tls_slice {
+	struct ulp_out ahead;
+	struct tls_position position;
 };
 
 /* A traffic secret of TLS 1.3; bytes 0: there is none, or it has been forgotten. */

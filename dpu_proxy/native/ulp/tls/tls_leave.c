@@ -192,7 +192,7 @@ void tls_leave_free(struct tls *t)
 
 static bool between_records(const struct tls *t)
 {
-	return !SSL_has_pending(t->ssl) && !t->slice.in_body && !t->slice.header_bytes;
+	return !SSL_has_pending(t->ssl) && !t->slice.position.in_body && !t->slice.position.header_bytes;
 }
 
 enum tls_carrier tls_leave(struct tls *t)

@@ -14,9 +14,9 @@
 
 /* How many bytes there are up to the end of the last of this many whole records; all bytes, if there are not more
  * records. */
-static size_t cut(struct tls_slice *s, const uint8_t *data, size_t bytes, unsigned records, unsigned *whole)
+static size_t cut(struct tls_position *s, const uint8_t *data, size_t bytes, unsigned records, unsigned *whole)
 {
-	struct tls_slice at = *s, end = *s;
+	struct tls_position at = *s, end = *s;
 	size_t i = 0, after = 0;
 
 	for (*whole = 0;; end = at, after = i) {
@@ -93,7 +93,7 @@ ssize_t tls_slice_read(struct tls *t, void *out, size_t room)
 	t->dry = n == -EAGAIN;
 	if (n < 0)
 		return n;
-	shown = cut(s, out, (size_t)n, records, &whole);
+	shown = cut(&s->position, out, (size_t)n, records, &whole);
 	if (whole && !t->away)
 		(void)ulp_step(t->layer, whole * TLS_RECORD_STEPS);
 	if (again) {
