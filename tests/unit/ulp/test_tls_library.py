@@ -1,5 +1,5 @@
 """OpenSSL's library context of handshakes (dpu_proxy/native/ulp/tls/tls_library.c): it has all that TLS asks for, it
-reads the key of a certificate in a part of the time, and a machine that is configured to use other providers uses
+reads the keys of certificates, and a machine that is configured to use other providers uses
 them."""
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from beds.native_core import TOP, compiler
 
 NATIVE = TOP / "dpu_proxy" / "native"
 #: ciphers: those of both contexts, and the versions they are for. keys FILE...: certificates with the kind of their
-#: key. times FILE: the shortest time to read it, here and in OpenSSL's own context, in ns. which: whether there is one.
+#: key. which: whether there is one.
 PROGRAM = r"""
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 OSSL_LIB_CTX *tls_library(void);
 
@@ -49,33 +48,6 @@ static X509 *read_one(OSSL_LIB_CTX *library, const char *path)
 	return x;
 }
 
-static unsigned long long shortest(OSSL_LIB_CTX *library, const char *path)
-{
-	X509 *x = read_one(NULL, path);
-	unsigned long long least = -1;
-	unsigned char *der = NULL;
-	int bytes = i2d_X509(x, &der);
-
-	for (int i = 0; i < 300; i++) {
-		struct timespec from, to;
-		const unsigned char *at = der;
-		X509 *again = X509_new_ex(library, NULL);
-		unsigned long long took;
-
-		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
-		d2i_X509(&again, &at, bytes);
-		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-		took = (to.tv_sec - from.tv_sec) * 1000000000ull + to.tv_nsec - from.tv_nsec;
-		least = took < least ? took : least;
-		if (!X509_get0_pubkey(again))
-			return 0;
-		X509_free(again);
-	}
-	X509_free(x);
-	OPENSSL_free(der);
-	return least;
-}
-
 int main(int count, char **words)
 {
 	if (!strcmp(words[1], "which")) {
@@ -83,8 +55,6 @@ int main(int count, char **words)
 	} else if (!strcmp(words[1], "ciphers")) {
 		ciphers(tls_library());
 		ciphers(NULL);
-	} else if (!strcmp(words[1], "times")) {
-		printf("%llu %llu\n", shortest(tls_library(), words[2]), shortest(NULL, words[2]));
 	}
 	for (int i = 2; i < count && !strcmp(words[1], "keys"); i++) {
 		X509 *x = read_one(tls_library(), words[i]);
@@ -157,19 +127,15 @@ def test_every_kind_of_key_is_read_and_verifies(asked: Asked, tmp_path: Path) ->
     assert found == [f"{kind} 1" for kind in KINDS]
 
 
-@pytest.mark.parametrize("kind", ["RSA", "EC"])
-def test_a_key_is_read_in_less_time(asked: Asked, tmp_path: Path, kind: str) -> None:
-    """OpenSSL 3.2 has learned to do so itself."""
+def is_slow() -> bool:
+    """OpenSSL 3.2 has learned to find decoders by itself."""
     version = subprocess.run(["openssl", "version"], check=True, capture_output=True, text=True).stdout.split()[1]
-    if tuple(map(int, version.split(".")[:2])) >= (3, 2):
-        pytest.skip(f"OpenSSL {version} does not go through all decoders")
-    here, openssl = map(int, asked("times", certificate(tmp_path, kind))[0].split())
-    assert 0 < here < 0.7 * openssl  # 0.27 and 0.39
+    return tuple(map(int, version.split(".")[:2])) < (3, 2)
 
 
 def test_other_providers_of_the_machine_are_used(asked: Asked) -> None:
     sections = "openssl_conf = all\n[all]\nproviders = those\n[those]\ndefault = on\n{0} = on\n[on]\nactivate = 1\n"
-    assert asked("which") == ["own"]
+    assert asked("which") == ["own" if is_slow() else "default"]
     assert asked("which", configuration=sections.format("base")) == ["default"]
 
 

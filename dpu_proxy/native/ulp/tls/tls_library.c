@@ -10,8 +10,9 @@
  * context behind it, filtered; the algorithms themselves are the default provider's. What an OpenSSL newer than this
  * file adds passes, except ciphers in modes that are not TLS's, and decoders of what is not a certificate's key.
  *
- * Where the machine's configuration of OpenSSL names another provider (FIPS), or default properties, that holds: then
- * everything is in OpenSSL's default context, as if this file did not exist.
+ * From OpenSSL 3.2 on there is less to gain. And where the machine's configuration of OpenSSL names another provider
+ * (FIPS), or default properties, that holds. Then everything is in OpenSSL's default context, as if this file did not
+ * exist.
  */
 #include <openssl/core_dispatch.h>
 #include <openssl/crypto.h>
@@ -175,6 +176,12 @@ static bool machine_is_plain(void)
 	       !EVP_default_properties_is_fips_enabled(NULL);
 }
 
+/* Does it look for decoders with each certificate? */
+static bool is_slow(void)
+{
+	return OPENSSL_version_major() == 3 && OPENSSL_version_minor() < 2;
+}
+
 static bool load(OSSL_LIB_CTX *behind)
 {
 	defaults = behind ? OSSL_PROVIDER_load(behind, "default") : NULL;
@@ -191,7 +198,7 @@ static bool load(OSSL_LIB_CTX *behind)
 
 static void make(void)
 {
-	OSSL_LIB_CTX *behind = machine_is_plain() ? OSSL_LIB_CTX_new() : NULL;
+	OSSL_LIB_CTX *behind = is_slow() && machine_is_plain() ? OSSL_LIB_CTX_new() : NULL;
 
 	if (!load(behind)) {
 		OSSL_LIB_CTX_free(library);
