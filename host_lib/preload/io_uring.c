@@ -10,11 +10,16 @@
 
 #include "settings/environment.h"
 
-bool preload_may_use_io_uring(void)
+bool preload_allows_io_uring(void)
 {
 	const char *setting = xts_environment(XTS_ENV_IO_URING);
 
-	if (xts_inside.locked || (setting && !strcmp(setting, "allow")))
+	return setting && !strcmp(setting, "allow");
+}
+
+bool preload_may_use_io_uring(void)
+{
+	if (xts_inside.locked || preload_allows_io_uring())
 		return true;
 	preload_refused();
 	preload_log("io_uring is refused: it would bypass offloaded sockets (XTS_IO_URING=allow lets it through)");

@@ -5,6 +5,7 @@
 #ifndef XTS_PRELOAD_REAL_H
 #define XTS_PRELOAD_REAL_H
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
@@ -83,7 +84,7 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 	X(posix_spawn) X(posix_spawnp) X(posix_spawn_file_actions_adddup2) X(syscall) \
 	X(open) X(open64) X(openat) X(openat64) X(creat) X(creat64) X(__open_2) X(__open64_2) X(__openat_2) X(__openat64_2) \
 	X(fopen) X(fopen64) X(pipe) X(pipe2) X(socketpair) X(eventfd) X(memfd_create) X(timerfd_create) X(signalfd) \
-	X(inotify_init) X(inotify_init1) \
+	X(inotify_init) X(inotify_init1) X(dlopen) \
 	X(getaddrinfo) X(getnameinfo) X(gethostbyname) X(gethostbyname2) X(gethostbyaddr) X(gethostbyname_r) \
 	X(gethostbyname2_r) X(gethostbyaddr_r) X(getaddrinfo_a) \
 	X(closefrom) X(close_range) X(execveat) X(epoll_pwait2) X(_Fork)
