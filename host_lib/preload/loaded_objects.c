@@ -1,7 +1,6 @@
 /* Reading the tables of loaded libraries: see elf(5), and for DT_GNU_HASH the C library's do_lookup_x(). */
 #include "loaded_objects.h"
 
-#include <string.h>
 #include <unistd.h>
 
 static uintptr_t page_of(uintptr_t address)
@@ -10,31 +9,33 @@ static uintptr_t page_of(uintptr_t address)
 }
 
 /* The loader puts addresses into the table in place of offsets, but not where it cannot write to it. */
-static uintptr_t pointer_in(const struct dl_phdr_info *info, const ElfW(Dyn) * entry)
+static const void *pointer_in(const struct loaded_object *object, const ElfW(Dyn) * entry)
 {
-	return entry->d_un.d_ptr < info->dlpi_addr ? info->dlpi_addr + entry->d_un.d_ptr : entry->d_un.d_ptr;
+	uintptr_t value = entry->d_un.d_ptr;
+
+	return (const void *)(value < object->load ? object->load + value : value);
 }
 
-static void read_entry(struct loaded_object *object, const struct dl_phdr_info *info, const ElfW(Dyn) * entry)
+static void read_entry(struct loaded_object *object, const ElfW(Dyn) * entry)
 {
 	switch (entry->d_tag) {
 	case DT_SYMTAB:
-		object->symbols = (const void *)pointer_in(info, entry);
+		object->symbols = pointer_in(object, entry);
 		break;
 	case DT_STRTAB:
-		object->names = (const void *)pointer_in(info, entry);
+		object->names = pointer_in(object, entry);
 		break;
 	case DT_GNU_HASH:
-		object->hash = (const void *)pointer_in(info, entry);
+		object->hash = pointer_in(object, entry);
 		break;
 	case DT_RELA:
-		object->relocations = (const void *)pointer_in(info, entry);
+		object->relocations = pointer_in(object, entry);
 		break;
 	case DT_RELASZ:
 		object->relocation_count = entry->d_un.d_val / sizeof *object->relocations;
 		break;
 	case DT_JMPREL:
-		object->calls = (const void *)pointer_in(info, entry);
+		object->calls = pointer_in(object, entry);
 		break;
 	case DT_PLTRELSZ:
 		object->call_count = entry->d_un.d_val / sizeof *object->calls;
@@ -44,10 +45,18 @@ static void read_entry(struct loaded_object *object, const struct dl_phdr_info *
 	}
 }
 
+static void read_entries(struct loaded_object *object, const ElfW(Dyn) * entry)
+{
+	for (; entry && entry->d_tag != DT_NULL; entry++)
+		read_entry(object, entry);
+	if (!object->symbols || !object->names)
+		object->hash = NULL;
+}
+
 struct loaded_object loaded_object_of(const struct dl_phdr_info *info)
 {
 	struct loaded_object object = { .load = info->dlpi_addr, .base = UINTPTR_MAX };
-	const ElfW(Dyn) *entry = NULL;
+	const ElfW(Dyn) *entries = NULL;
 
 	for (size_t i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
@@ -60,13 +69,18 @@ struct loaded_object loaded_object_of(const struct dl_phdr_info *info)
 			object.read_only = page_of(start);
 			object.read_only_end = page_of(end);
 		} else if (part->p_type == PT_DYNAMIC) {
-			entry = (const void *)start;
+			entries = (const void *)start;
 		}
 	}
-	for (; entry && entry->d_tag != DT_NULL; entry++)
-		read_entry(&object, info, entry);
-	if (!object.symbols || !object.names)
-		object.hash = NULL;
+	read_entries(&object, entries);
+	return object;
+}
+
+struct loaded_object loaded_object_in_list(const struct link_map *entry)
+{
+	struct loaded_object object = { .load = entry->l_addr };
+
+	read_entries(&object, entry->l_ld);
 	return object;
 }
 
@@ -77,6 +91,14 @@ static uint32_t hash_of(const char *name)
 	for (; *name; name++)
 		hash = hash * 33 + (unsigned char)*name;
 	return hash;
+}
+
+/* Not the C library's: it may be a sanitizer's that is not ready yet. */
+static bool same(const char *a, const char *b)
+{
+	while (*a && *a == *b)
+		a++, b++;
+	return *a == *b;
 }
 
 uintptr_t loaded_function(const struct loaded_object *object, const char *name, uintptr_t wanted)
@@ -99,7 +121,7 @@ uintptr_t loaded_function(const struct loaded_object *object, const char *name, 
 		uint32_t hash = chain[i - first];
 
 		if ((hash | 1) == (wanted_hash | 1) && symbol->st_shndx != SHN_UNDEF &&
-		    (symbol->st_info & 0xf) == STT_FUNC && !strcmp(object->names + symbol->st_name, name)) {
+		    (symbol->st_info & 0xf) == STT_FUNC && same(object->names + symbol->st_name, name)) {
 			uintptr_t found = object->load + symbol->st_value;
 
 			if (!wanted || found == wanted)

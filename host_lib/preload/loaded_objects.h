@@ -19,8 +19,9 @@ struct loaded_object {
 	uintptr_t read_only, read_only_end; /* what the loader has protected, in whole pages */
 };
 
-/* What dl_iterate_phdr() tells of one. */
+/* What dl_iterate_phdr() tells of one, and what the loader's list does: without `base`, `end` and `read_only`. */
 struct loaded_object loaded_object_of(const struct dl_phdr_info *info);
+struct loaded_object loaded_object_in_list(const struct link_map *entry);
 static inline bool loaded_object_has(const struct loaded_object *object, uintptr_t address)
 {
 	return address >= object->base && address < object->end;

@@ -35,8 +35,8 @@
  * io_uring.c; doors.c and sharing_children.c (fork and other ways to make a process), process_calls.c (exec, exit),
  * spawn.c, shell.c (system, popen), kept_preload.c and not_preloaded.c (what that has of the interposer); signal.c;
  * start.c (settings), rules_in_force.c, process_page.c (what other programs see of it), fallback_notice.c,
- * once_per_run.c, strict_outcome.c and summary.c (lines on standard error); deep_binding.c and loaded_objects.c
- * (libraries that look past the interposer). CALLS.md lists all functions, and how each
+ * once_per_run.c, strict_outcome.c and summary.c (lines on standard error); deep_binding.c, looked_up.c and
+ * loaded_objects.c (libraries that look past the interposer). CALLS.md lists all functions, and how each
  * is handled.
  */
 #ifndef XTS_PRELOAD_H

@@ -94,6 +94,8 @@ EXEMPT = {
     "xts_caller_arrives": "the look itself",
     "xts_fork_has_ended": "follows xts_fork_begins(), which looks",
     "dlopen": "about no socket",
+    "dlsym": "about no socket",
+    "dlvsym": "about no socket",
     "vfork": "the C library's fork(), whose handlers look",
 }
 
