@@ -168,8 +168,10 @@ static void receive_closed(struct xts_sock *s)
 	s->closing = s->opening = s->cancelled = false;
 	if (s->disconnecting)
 		socket_disconnected(s);
-	else
+	else if (!s->open)
 		socket_free(s);
+	else
+		s->lost = true; /* it was torn (take_over.c), and its program has not closed it yet */
 }
 
 /* True: the frame was taken over. */

@@ -80,6 +80,8 @@ void socket_end(struct xts_sock *s)
 		return;
 	if (s->disconnecting)
 		return; /* another thread is doing this, and frees it then */
+	if (s->closing)
+		return; /* it was torn, and CLOSED frees it */
 	s->abort = (kind_of(s)->lingers && s->linger && !s->linger_s) || s->state == TCP_STATE_SYN_SENT;
 	if (!wait)
 		s->linger = false;
@@ -179,6 +181,7 @@ static void socket_lose(struct xts_sock *s)
 	if (s->state == TCP_STATE_CLOSE && !s->proxy_id && !s->opening && !s->away)
 		return; /* the proxy never knew it, so it can be used on the next channel */
 	s->opening = s->claiming = false;
+	s->closing = s->closing && s->disconnecting; /* else it was torn */
 	s->proxy_id = 0;
 	if (s->call) {
 		s->call->error = ENETDOWN;

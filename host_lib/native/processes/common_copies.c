@@ -91,6 +91,7 @@ static bool become_common(struct xts_sock *s)
 	s->own.common = relatives_add();
 	if (!s->own.common)
 		return false;
+	atomic_store(&s->own.common->torn, false);
 	common_tell_counts(s);
 	/* A process that had it before, with the key from then, has it no longer. */
 	if (!s->cold->sharing.key || s->stack->channel->link.features & XTS_FEATURE_RENEW_KEY)
@@ -255,7 +256,7 @@ bool common_closes(struct xts_sock *s)
 		return true;
 	if (!s->own.common)
 		return false;
-	if (s->own.inherited == NOT_INHERITED && !s->lost && common_others_have(s, NULL)) {
+	if (s->own.inherited == NOT_INHERITED && !s->lost && !s->closing && common_others_have(s, NULL)) {
 		relatives_keep(s->own.common);
 		s->own.ending = true;
 		common_look_soon(s->stack);

@@ -261,6 +261,7 @@ static int take_connection(struct xts_sock *s, const struct socket_record *b)
 	s->own.common->shutdown = b->shutdown & SEND_SHUTDOWN;
 	s->own.common->ulps = b->ulps;
 	s->own.common->pdu_read = 0;
+	atomic_store(&s->own.common->torn, false);
 	atomic_store(&s->own.common->read_bytes, b->common_read_bytes);
 	atomic_store(&s->own.common->sent_bytes, b->common_sent_bytes);
 	atomic_store(&s->own.common->passed, 1);

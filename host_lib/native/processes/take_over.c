@@ -27,7 +27,9 @@
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/outbox.h"
 #include "core/reason.h"
+#include "core/received_data.h"
 #include "core/socket.h"
 #include "core/socket_states.h"
 #include "core/stack.h"
@@ -51,18 +53,29 @@
 #define PAUSE_BUSY_NS (2 * NS_PER_MS)
 #define PAUSE_NEEDED_NS (20 * NS_PER_MS) /* the holder is receiving, possibly for long; or there is no queue */
 
-/* The process that held it last has died. Had it read everything, and has everything that it had sent arrived? */
+/* If the process that held it last has died: had it read everything, and has everything that it had sent arrived? */
 static bool nothing_is_missing(const struct xts_sock *s, const struct call *call)
 {
-	return !call->died || (s->own.common && call->delivered_bytes == atomic_load(&s->own.common->read_bytes) &&
-			       call->accepted_bytes == atomic_load(&s->own.common->sent_bytes));
+	struct common *c = s->own.common;
+
+	if (c && atomic_load(&c->torn))
+		return false;
+	return !call->died || (c && call->delivered_bytes == atomic_load(&c->read_bytes) &&
+			       call->accepted_bytes == atomic_load(&c->sent_bytes));
 }
 
+/* It is reset at once: the peer learns of it, the others that have it find it torn or gone, and what is on its way here
+ * is dropped. */
 static void lost_with_its_process(struct xts_sock *s)
 {
+	if (s->own.common)
+		atomic_store(&s->own.common->torn, true);
+	buffer_drop(s);
 	s->stack->not_inherited++;
 	socket_fail(s, ECONNRESET);
 	socket_not_here(s, XTS_REASON_LOST);
+	s->closing = s->abort = true;
+	outbox_add(s, TODO_CLOSE);
 }
 
 static void read_common(struct xts_sock *s)
