@@ -97,7 +97,9 @@ class Client:
     def told(self) -> str:
         assert self.process.stdout
         assert readable(self.process.stdout, LINE_S), f"nothing in {LINE_S:g} s"
-        return self.process.stdout.readline().split(" ")[0].strip()
+        line = self.process.stdout.readline()
+        print(line, end="")  # shown if the test fails, as is the proxy's log: why it was lost
+        return line.split(" ")[0].strip()
 
     def request(self) -> str:
         self.ask()
@@ -196,7 +198,9 @@ def test_a_process_ends(bed: Bed, row: Row) -> None:
         process_tree.one(bed.root(row), row.name, other_than=killed)
         assert bed.root(row) == parent, "the program goes on"
         print(f"{row.process} is back after {time.monotonic() - time_s:.2f} s")
-    assert {"own": bed.own.request(), "relayed": bed.relayed.request()} == {"own": row.own, "relayed": row.relayed}
+    seen = {"own": bed.own.request(), "relayed": bed.relayed.request()}
+    print(lab.log_path("proxy").read_text()[-4000:])
+    assert seen == {"own": row.own, "relayed": row.relayed}
     for client in (bed.own, bed.relayed):
         client.works_again(20)
     assert f"xts_{row.program}" in scrape(lab.metrics_path(row.program))
