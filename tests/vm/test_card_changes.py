@@ -18,6 +18,7 @@ from beds.card_lab import MACS, CardLab, found, missing
 from beds.echo_server import ECHO
 from beds.lab import skip_without_lab
 from beds.operated_proxy import wait
+from beds.refused_interface import refusal_of_agent
 from beds.transfer import TRANSFER
 from xts_lab import lab as lab_module
 from xts_lab import topology
@@ -212,19 +213,5 @@ def virtio_of(mac: str) -> str:
 def test_what_is_made_of_cards(lab: ZeroCopyLab, kind: str, words: str) -> None:
     more = {"vlan": ["link", "eth0", "name", "other0", "type", "vlan", "id", "5"], "bond": ["other0", "type", "bond"]}
     subprocess.run(["modprobe", "-a", "8021q", "bonding"], check=False)
-    made = done(lab, topology.NET, "ip", "link", "add", *more[kind])
-    assert made.returncode == 0, made.stderr
-    try:
-        command = [
-            sys.executable,
-            "-m",
-            "xts_agent",
-            "--interface",
-            "other0",
-            "--endpoint",
-            str(lab.directory / "other"),
-        ]
-        answer = done(lab, topology.NET, *command, "--peer-mac", "02:00:00:00:00:02")
-    finally:
-        done(lab, topology.NET, "ip", "link", "del", "other0")
+    answer = refusal_of_agent(lab, more[kind], 60)
     assert answer.returncode == 2 and f"other0 {words}" in answer.stderr

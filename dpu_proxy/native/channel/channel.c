@@ -49,8 +49,7 @@ static uint64_t features_of(const struct worker_state *worker, const struct xts_
 			    XTS_FEATURE_WITHDRAW | XTS_FEATURE_CANCEL | XTS_FEATURE_LISTENING;
 
 	if (queue->ops->leave)
-		features |= XTS_FEATURE_MOVE | XTS_FEATURE_MOVE_DATAGRAM | XTS_FEATURE_MOVE_PUSHED |
-			    XTS_FEATURE_MOVE_NAMED;
+		features |= MOVE_FEATURES;
 	if (worker->config.names.resolver_count)
 		features |= XTS_FEATURE_NAMES;
 	features |= xts_packets_features(queue);

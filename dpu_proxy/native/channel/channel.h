@@ -48,6 +48,9 @@
  * status */
 #define CHANNEL_DESCRIPTORS 8u
 #define SOCKET_CALL_BYTES_MAX 512u /* the longest value of an option or ioctl */
+/* What a host may go on with in another process, where its queue can. */
+#define MOVE_FEATURES (XTS_FEATURE_MOVE | XTS_FEATURE_MOVE_DATAGRAM | XTS_FEATURE_MOVE_PUSHED | XTS_FEATURE_MOVE_NAMED)
+
 #define ID_INDEX_BITS 20u
 #define ID_INDEX_MASK ((1u << ID_INDEX_BITS) - 1)
 

@@ -67,8 +67,7 @@ int relay_add(struct channel **out, struct channel *trunk, uint32_t number, stru
 		return error;
 	}
 	if (trunk->link.features & XTS_FEATURE_MOVE_RELAYED)
-		ch->link.config.features |= XTS_FEATURE_MOVE | XTS_FEATURE_MOVE_DATAGRAM | XTS_FEATURE_MOVE_PUSHED |
-					    XTS_FEATURE_MOVE_NAMED;
+		ch->link.config.features |= MOVE_FEATURES;
 	ch->relayed.trunk = trunk;
 	ch->relayed.number = number;
 	trunk->relayed.count++;

@@ -15,8 +15,7 @@ static bool can_be_told(const struct connection *c)
 
 	return kind && kind->in_ledger && kind->arrives_as == c->state && c->channel &&
 	       c->channel->queue_id < ledger->pages && !c->channel->relayed.number &&
-	       !(c->state == CONNECTION_ESTABLISHED && c->tcp.pushed) &&
-	       !(c->key_held && !(c->channel->link.features & XTS_FEATURE_MOVE_NAMED));
+	       !(c->state == CONNECTION_ESTABLISHED && c->tcp.pushed) && !stream_stays_for_key(c);
 }
 
 static uint64_t cookie_of(int fd)

@@ -152,6 +152,8 @@ int stream_save(struct connection *c, struct tcp_side *to);              /* stre
 int stream_hand_over(struct connection *c, struct handed *to);           /* stream_save.c */
 /* Why it is not handed over, as text for the operator, if it is established. NULL: nothing is in the way. */
 const char *stream_stays(const struct connection *c);
+/* Does its key keep it in this process? Its host does not claim such a connection from another one. */
+bool stream_stays_for_key(const struct connection *c);
 int stream_load(struct connection *c, struct tcp_side *from, const struct kind_record *own); /* stream_save.c */
 int stream_option_set(struct connection *c, struct option_call *o);                          /* stream_kind.c */
 int stream_option_get(struct connection *c, struct option_call *o);                          /* stream_kind.c */

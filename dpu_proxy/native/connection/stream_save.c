@@ -43,15 +43,14 @@ int stream_save(struct connection *c, struct tcp_side *to)
 	return 0;
 }
 
-/* Its host does not claim it from another process. */
-static bool stays_for_its_key(const struct connection *c)
+bool stream_stays_for_key(const struct connection *c)
 {
 	return c->key_held && !(c->channel->link.features & XTS_FEATURE_MOVE_NAMED);
 }
 
 const char *stream_stays(const struct connection *c)
 {
-	if (stays_for_its_key(c))
+	if (stream_stays_for_key(c))
 		return "other processes may ask for it";
 	return pushed_any(c) || (c->tcp.pushed && c->tcp.pushed->peeking) ? pushed_stays(c->tcp.pushed) : NULL;
 }
@@ -61,7 +60,7 @@ int stream_hand_over(struct connection *c, struct handed *to)
 {
 	if (c->state != CONNECTION_ESTABLISHED || c->connect_reply || c->close_reply || c->tcp.fd < 0)
 		return EINVAL;
-	if (c->tcp.pushed && c->tcp.pushed->started && !c->tcp.pushed->ready && !stays_for_its_key(c))
+	if (c->tcp.pushed && c->tcp.pushed->started && !c->tcp.pushed->ready && !stream_stays_for_key(c))
 		return EAGAIN;
 	if (stream_stays(c))
 		return EBUSY;

@@ -286,10 +286,10 @@ _Static_assert(XTS_MOVED_FDS *MOVE_HEAD_BYTES <= XTS_MOVED_NOTES_BYTES &&
 /* For the end of the piece. */
 static void note(struct xts_moved *out, const struct move_note *n)
 {
-	uint32_t *bytes = n->kind == NOTE_SHARED ? &out->note_bytes : &out->name_bytes;
-
-	move_note_write((n->kind == NOTE_SHARED ? out->notes : out->names) + *bytes, n);
-	*bytes += move_note_bytes(n->kind);
+	if (n->kind == NOTE_SHARED)
+		out->note_bytes += move_note_write(out->notes + out->note_bytes, n);
+	else
+		out->name_bytes += move_note_write(out->names + out->name_bytes, n);
 }
 
 static void put(struct channel *ch, struct xts_moved *out, struct handed *one, const struct move_head *h,

@@ -1,4 +1,4 @@
-/* Connections with a key that have come from another process of the proxy. held_arrived.h has the theory of operation. */
+/* Connections with a key that have come from another process of the proxy; see held_arrived.h. */
 #include "processes/held_arrived.h"
 
 #include <errno.h>

@@ -62,20 +62,17 @@ static inline bool move_is_note(const struct move_head *h)
 	return h->bytes == MOVE_IS_NOTE || h->bytes == MOVE_IS_NAME;
 }
 
-static inline uint32_t move_note_bytes(uint32_t kind)
-{
-	return kind == NOTE_SHARED ? MOVE_HEAD_BYTES : MOVE_NAME_BYTES;
-}
-
-static inline void move_note_write(uint8_t *at, const struct move_note *n)
+/* Returns how long it is. */
+static inline uint32_t move_note_write(uint8_t *at, const struct move_note *n)
 {
 	xts_put64(at, n->key);
 	xts_put32(at + 8, n->kind == NOTE_SHARED ? MOVE_IS_NOTE : MOVE_IS_NAME);
 	xts_put64(at + 12, n->name);
 	if (n->kind == NOTE_SHARED)
-		return;
+		return MOVE_HEAD_BYTES;
 	xts_put32(at + 20, n->keep_ms);
 	xts_put32(at + 24, n->kind);
+	return MOVE_NAME_BYTES;
 }
 
 /* How long it is; 0: it is none, or not all of it is there. */

@@ -35,7 +35,8 @@
 /* and one that uses it all the time gives it up after so long, since there may be what the other one waits for */
 #define POLLED_NS (50 * NS_PER_MS)
 
-/* Does the protocol allow to give it to another process now? PARK that cannot leave any more would leave it to nobody. */
+/* Does the protocol allow to give it to another process now? PARK that cannot leave any more would leave it to
+ * nobody. */
 static bool is_between_calls(const struct xts_sock *s)
 {
 	return s->proxy_id && !move_is_between(&s->stack->channel->move) && !s->opening && !s->call && !s->pushing &&

@@ -13,6 +13,7 @@ import pytest
 from beds.lab import raise_or_skip
 from beds.lab_processes import echo_server
 from beds.operated_proxy import wait
+from beds.refused_interface import refusal_of_agent
 from beds.transfer import TRANSFER
 from xts_lab import topology
 from xts_lab.lab import Lab
@@ -99,18 +100,5 @@ def test_another_address(lab: Lab, end: topology.End) -> None:
 def test_an_interface_that_is_made_of_others(lab: Lab, kind: str, words: str) -> None:
     """An agent there ends at once, with what to use instead."""
     below = ("link", "eth0") if kind == "macvlan" else ()
-    assert done(lab, topology.NET, "ip", "link", "add", *below, "name", "other0", "type", kind).returncode == 0
-    try:
-        command = [
-            sys.executable,
-            "-m",
-            "xts_agent",
-            "--interface",
-            "other0",
-            "--endpoint",
-            str(lab.directory / "other"),
-        ]
-        answer = done(lab, topology.NET, *command, "--peer-mac", "02:00:00:00:00:02")
-    finally:
-        done(lab, topology.NET, "ip", "link", "del", "other0")
+    answer = refusal_of_agent(lab, (*below, "name", "other0", "type", kind))
     assert answer.returncode == 2 and f"other0 {words}" in answer.stderr

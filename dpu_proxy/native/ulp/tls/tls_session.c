@@ -211,7 +211,8 @@ static uint64_t now_s(void)
 	return (uint64_t)now.tv_sec + 1;
 }
 
-/* With the tickets' lock held: the key to make tickets with, a new one if the old one has expired; NULL: no random bytes. */
+/* With the tickets' lock held: the key to make tickets with, a new one if the old one has expired; NULL: no random
+ * bytes. */
 static const struct tls_ticket_key *newest_key(struct xts_tls_config *config)
 {
 	struct tls_ticket_key *keys = config->ticket_keys;
