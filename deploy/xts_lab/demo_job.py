@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .certificate import SelfSigned, self_signed
-from .places import Place, end
+from .places import Place, started
 from .privilege import LabError
 
 #: The name in nginx's certificate, and the name of its trust roots in the proxy's configuration.
@@ -105,12 +105,9 @@ def nginx(place: Place, task: Task) -> Iterator[None]:
     configuration.write_text(_nginx_configuration(place, task, directory))
     command = [program, "-e", "stderr", "-c", str(configuration)]
     with (directory / "log").open("w") as log:
-        process = place.start("net", command, stderr=log, start_new_session=True)
-        try:
+        with started(lambda: place.start("net", command, stderr=log, start_new_session=True)) as process:
             _wait_listening(place, process, directory / "log")
             yield
-        finally:
-            end(process)
 
 
 def _wait_listening(place: Place, process: subprocess.Popen[Any], log: Path) -> None:
@@ -121,14 +118,12 @@ def _wait_listening(place: Place, process: subprocess.Popen[Any], log: Path) -> 
         "    except OSError:\n        if time.monotonic() > until: raise\n        time.sleep(0.02)\n"
     )
     command = [sys.executable, "-c", probe, place.addresses.net, str(place.http_port), str(START_S)]
-    asking = place.start("net", command, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
+    options: dict[str, Any] = {"stderr": subprocess.DEVNULL, "start_new_session": True}
+    with started(lambda: place.start("net", command, **options)) as asking:
         while asking.poll() is None:
             if process.poll() is not None:
                 raise LabError(f"nginx ended\n{log.read_text()}")
             time.sleep(0.01)
-    finally:
-        end(asking)
     if asking.returncode != 0:
         raise LabError(f"nobody listens on port {place.http_port}\n{log.read_text()}")
 
@@ -140,12 +135,9 @@ def _wait_listening(place: Place, process: subprocess.Popen[Any], log: Path) -> 
 def _python(place: Place, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Runs a job (jobs.py) on the host."""
     command = [sys.executable, "-m", "xts_lab.jobs", *arguments, "--core", str(place.host_core)]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    job = place.start("host", command, **streams, text=True, start_new_session=True)
-    try:
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with started(lambda: place.start("host", command, **streams, start_new_session=True)) as job:
         yield job
-    finally:
-        end(job)
 
 
 def _ended(job: subprocess.Popen[str]) -> dict[str, Any]:
@@ -166,12 +158,10 @@ def _fetch(place: Place, task: Task) -> str:
 
 def _curl(place: Place, role: str, command: tuple[str, ...], url: str, task: Task) -> None:
     got = place.directory / "got"
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    curl = place.start(role, [*command, "-o", str(got), url], start_new_session=True, **streams)
-    try:
+    whole = [*command, "-o", str(got), url]
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with started(lambda: place.start(role, whole, start_new_session=True, **streams)) as curl:
         said, _ = curl.communicate(timeout=JOB_S)
-    finally:
-        end(curl)
     if curl.returncode != 0:
         raise LabError(f"curl ended with status {curl.returncode}\n{said}")
     if sha256_of(got) != task.sha256:

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .places import end
+from .places import started
 from .privilege import LabError
 
 #: The host's core and the core of everything else, in the bench.
@@ -34,6 +34,8 @@ WARMUP_S = 0.1
 DISTURBED = 0.1
 #: How long a run that other programs disturb is repeated.
 PATIENCE_S = 0.7
+#: It takes its labs down first.
+BENCH_ENDS_S = 20
 
 
 @dataclass(frozen=True)
@@ -186,18 +188,19 @@ def bench(plan: Plan) -> Iterator[Iterator[dict[str, Any]]]:
     """Runs the bench and gives the lines it writes, as they come. LabError, with its error output, when it fails."""
     environment = os.environ | {"PYTHONPATH": f"{_TOP / 'tests'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")}
     with tempfile.TemporaryFile("w+") as complaints:
-        process = subprocess.Popen(
-            plan.command(),
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=complaints,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for this process, which then asks the bench to take its labs down
-        )
-        try:
+
+        def start() -> subprocess.Popen[str]:
+            return subprocess.Popen(
+                plan.command(),
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for this process, which then asks the bench to take its labs down
+            )
+
+        with started(start, BENCH_ENDS_S) as process:
             yield _lines(process)
-        finally:
-            end(process, 20)  # it takes its labs down
         if process.returncode != 0:
             complaints.seek(0)
             raise LabError("\n".join(complaints.read().strip().splitlines()[-8:]))

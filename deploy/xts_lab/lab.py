@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from xts_messages.services.signal_handlers import handlers_later
 from xts_messages.terminal.printable import printable
 
 from xts_lab.loopback import ALLOW_LOOPBACK
@@ -403,9 +404,10 @@ class Lab(AbstractContextManager["Lab"]):
                 arguments += ["--ready-fd", str(writing)]
                 os.set_inheritable(writing, True)
             everything = self.environment(role, environment)
-            pid = os.posix_spawn(sys.executable, arguments, everything, file_actions=actions, setsid=True)
+            with handlers_later():  # until there is a record, nothing could end it
+                pid = os.posix_spawn(sys.executable, arguments, everything, file_actions=actions, setsid=True)
+                record = self._await_record(name, pid)
             ready_pipe.close()
-            record = self._await_record(name, pid)
             if ready and not wait_ready(reading, START_TIMEOUT_S):
                 stop(record)
                 raise LabError(f"{name} did not get ready\n{self.tail(name)}")

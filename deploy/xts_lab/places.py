@@ -13,14 +13,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
 from xts_lab.loopback import ALLOW_LOOPBACK
+from xts_messages.services.signal_handlers import handlers_later
 
 from . import netns, topology
 from .free_ports import free_ports
@@ -186,8 +187,8 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb"), os.fdopen(writing, "wb") as ready:
             command = [sys.executable, "-m", "xts_proxy", "--config", str(configuration), "--ready-fd", str(writing)]
-            proxy = self.start("dpu", command, pass_fds=[writing], stdout=log, stderr=log, start_new_session=True)
-            self._stack.callback(end, proxy)
+            options = {"pass_fds": [writing], "stdout": log, "stderr": log, "start_new_session": True}
+            proxy = self._stack.enter_context(started(lambda: self.start("dpu", command, **options)))
             self.proxy_pid = proxy.pid
             ready.close()
             if not wait_ready(reading, START_TIMEOUT_S):
@@ -195,6 +196,20 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
 
     def start(self, role: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         return subprocess.Popen(command, env=self._environment, **options)
+
+
+@contextmanager
+def started(start: Callable[[], subprocess.Popen[Any]], timeout_s: float = 5) -> Iterator[subprocess.Popen[Any]]:
+    """Starts a program, and ends it with the block: SIGTERM, after timeout_s SIGKILL. Ctrl-C does not come between its
+    start and our knowing it."""
+    made = []
+    try:
+        with handlers_later():
+            made.append(start())
+        yield made[0]
+    finally:
+        for process in made:
+            end(process, timeout_s)
 
 
 def end(process: subprocess.Popen[Any], timeout_s: float = 5) -> None:

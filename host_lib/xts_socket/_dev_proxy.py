@@ -18,14 +18,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, Self
 
+from xts_messages.services.signal_handlers import handlers_later
 from xts_messages.settings import line_origin
 from xts_messages.terminal.printable import printable
 
@@ -237,7 +236,7 @@ class DevProxy:
                 "stderr": None if self.verbose else self._log,
                 "pass_fds": [config_fd, ready_fd, until_fd],
             }
-            with _handlers_later():
+            with handlers_later():
                 if self._hidden:
                     self._process = Grandchild(command, until_fd, **options)
                 else:
@@ -282,37 +281,6 @@ def _needed(name: str, since: str) -> Callable[..., int]:
             raise OSError(errno.ENOSYS, problem) from None
 
     return call
-
-
-@contextmanager
-def _handlers_later() -> Iterator[None]:
-    """Signal handlers of Python run at the end of the block. They may raise (KeyboardInterrupt), and within Popen()
-    nobody would know the process that it has just made: it could not be ended.
-
-    A signal mask would not do, because the child would inherit it. Only the main thread runs handlers.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    arrived: list[int] = []
-    handlers: dict[int, Callable[[int, FrameType | None], object]] = {
-        number: handler for number in signal.valid_signals() if callable(handler := signal.getsignal(number))
-    }
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        for number in handlers:
-            signal.signal(number, lambda number, _: arrived.append(number))
-        yield
-    finally:
-        try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, handlers)  # else the first of them could end the loop
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        with ExitStack() as calls:
-            for late in reversed(arrived):
-                calls.callback(handlers[late], late, None)
 
 
 def _states(group: int) -> Iterator[str]:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xts_lab import netns, topology
@@ -284,6 +285,27 @@ def test_two_labs_and_a_crash_half_way(lab: Lab, capsys: pytest.CaptureFixture[s
     assert main(["cable", "--name", lab.name]) == 1
     assert f"lab {lab.name} is a cable" in capsys.readouterr().err
     assert main(["status", "--name", lab.name]) == 0
+
+
+@pytest.mark.root
+def test_interrupted_while_a_program_starts(monkeypatch: pytest.MonkeyPatch, ctrl_c: None) -> None:
+    if lacking := missing_privilege():
+        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
+    made: list[int] = []
+    spawn = os.posix_spawn
+
+    def interrupted(*arguments: Any, **options: Any) -> int:
+        made.append(spawn(*arguments, **options))
+        signal.raise_signal(signal.SIGINT)
+        return made[0]
+
+    monkeypatch.setattr(os, "posix_spawn", interrupted)
+    lab = Lab(f"i{os.getpid()}", queue="shm", queues=1)
+    with pytest.raises(KeyboardInterrupt):
+        lab.up()
+    with pytest.raises(ChildProcessError):  # it has ended, and was waited for
+        os.waitpid(made[0], os.WNOHANG)
+    assert not lab.exists()
 
 
 def test_up_mends_a_lab_whose_proxy_died(lab: Lab) -> None:
