@@ -112,8 +112,8 @@ void channel_pump(struct stack *st)
 		}
 		xts_queue_recycle(c->queue, &frame);
 		if (verdict == XTS_LINK_OPENED)
-			move_opened(st);
-		if (verdict == XTS_LINK_CLOSED && !move_restarts(st, c->link.error)) {
+			next_proxy.opened(st);
+		if (verdict == XTS_LINK_CLOSED && !next_proxy.restarts(st, c->link.error)) {
 			channel_die(st, c->link.error);
 			return;
 		}
@@ -149,7 +149,7 @@ void channel_tick(struct stack *st, uint64_t now)
 		channel_flush(st, true);
 	}
 	if (st->channel && move_next_ns(&st->channel->move) <= now)
-		move_tick(st, now);
+		next_proxy.tick(st, now);
 	if (st->channel && xts_link_tick(&st->channel->link, now) == XTS_LINK_CLOSED)
 		channel_die(st, st->channel->link.error);
 }
@@ -210,7 +210,7 @@ int channel_slot(struct stack *st, struct xts_tx_slot *slot)
 		return -ENETDOWN;
 	if (c->making.of)
 		c->making.submit(c); /* it holds the frame credit that was available when it was begun */
-	if (!xts_link_credits(&c->link) || c->move.acked || (c->move.deadline_ns && move_ack(c)))
+	if (!xts_link_credits(&c->link) || c->move.acked || (c->move.deadline_ns && next_proxy.ack(c)))
 		return -EAGAIN;
 	if (xts_queue_acquire(c->queue, slot)) {
 		xts_queue_kick(c->queue); /* also returns the slots that wait to be sent */
@@ -264,13 +264,13 @@ void channel_flush(struct stack *st, bool kick)
 	if (c->making.of && kick)
 		c->making.submit(c);
 	if (move_is_claiming(&c->move))
-		move_claim_some(st);
+		next_proxy.claim_some(st);
 	if ((c->outbox_first || c->refused_count) && channel_can_send(st))
 		outbox_flush(st);
 	if (st->channel != c)
 		return;
 	if (c->move.deadline_ns)
-		(void)move_ack(c);
+		(void)next_proxy.ack(c);
 	if (xts_link_control_due(&c->link))
 		channel_control(c, now_ns());
 	if (!c->unkicked || !kick)
@@ -338,7 +338,7 @@ void channel_reap(struct stack *st)
 		xts_release(c->held);
 		xts_release(c->refused);
 		xts_release(c->gathered);
-		move_free(c);
+		next_proxy.release(c);
 		xts_release(c);
 	}
 }

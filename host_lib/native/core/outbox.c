@@ -59,7 +59,7 @@ void outbox_add(struct xts_sock *s, uint8_t todo)
 	c->outbox_last = s;
 }
 
-static int send_accepted(struct xts_sock *s)
+int outbox_send_accepted(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	struct xts_newconn_ack m = { .xts_socket = s->id, .post_credits = s->grant.window };
@@ -105,7 +105,7 @@ static int send_cancel(struct xts_sock *s)
 }
 
 /* Sends one SEND with as much as it can carry. */
-static int send_todo(struct xts_sock *s)
+int outbox_send_todo(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	bool had_data = s->todo & TODO_DATA;
@@ -159,18 +159,9 @@ bool outbox_flush_socket(struct xts_sock *s)
 		outbox_remove(s);
 		return true;
 	}
-	if ((s->todo & TODO_ACCEPTED) && send_accepted(s))
-		return false;
-	if ((s->todo & TODO_SHARE) && share_send(s))
-		return false;
-	if ((s->todo & TODO_GIVE_BACK) && kind_of(s)->give_back(s))
-		return false;
-	if ((s->todo & TODO_DATA) && !kind_of(s)->flush(s))
-		return false;
-	if ((s->todo & ~TODO_PARK) && send_todo(s))
-		return false;
-	if ((s->todo & TODO_PARK) && turn_send_park(s))
-		return false;
+	for (unsigned i = 0; i < OUTBOX_STEPS; i++)
+		if ((s->todo & outbox_steps[i].todo) && outbox_steps[i].send(s))
+			return false;
 	outbox_remove(s);
 	return true;
 }

@@ -24,9 +24,19 @@ enum {                    /* what a socket still has to send */
 #define PENDING_MAX 16384u             /* bytes gathered for each socket */
 #define PENDING_CHANNEL_MAX (4u << 20) /* bytes gathered for all sockets of a channel */
 
+/* What sends it: 0; -errno: not now, and it is tried again. */
+struct outbox_step {
+	uint8_t todo; /* any of these */
+	int (*send)(struct xts_sock *s);
+};
+#define OUTBOX_STEPS 6
+extern const struct outbox_step outbox_steps[OUTBOX_STEPS]; /* in the order in which they are sent */
+
 void outbox_add(struct xts_sock *s, uint8_t todo);
 void outbox_remove(struct xts_sock *s);
 void outbox_flush(struct stack *st);
 bool outbox_flush_socket(struct xts_sock *s); /* true: it has nothing left to send */
+int outbox_send_accepted(struct xts_sock *s); /* these two are steps */
+int outbox_send_todo(struct xts_sock *s);
 
 #endif

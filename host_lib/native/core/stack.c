@@ -106,7 +106,7 @@ struct stack *stack_enter_of(int number)
 	st = table_stack(number);
 	st = lock(st ? st : process_own_stack());
 	if (st->channel)
-		move_look_first(st);
+		next_proxy.look_first(st);
 	return st;
 }
 

@@ -1,12 +1,12 @@
 /*
- * Another process of the proxy takes the queue over (PROTOCOL.md, "Upgrade"): move.c.
+ * Another process of the proxy takes the queue over (PROTOCOL.md, "Upgrade"): next_proxy.c, claims.c.
  *
  * Theory of operation. MOVE says so. This side goes on as usual until no request of it is under way, and nothing waits
  * to be sent; then MOVE_ACK is its last message of this epoch, and no frame may leave (channel_slot(), as without frame
  * credits). GOODBYE with ERESTART ends the epoch; it acknowledges all frames that have come. If none is missing,
  * nothing was under way, and the link opens again in place, with HELLO on the same queue. A process that is asleep
  * sends nothing, and need not answer MOVE: the proxy waits until it has been quiet for XTS_MOVE_QUIET_MS. One that
- * wakes up looks at its queue before it sends anything (move_look_first()), and answers MOVE before anything else; so
+ * wakes up looks at its queue before it sends anything (look_first()), and answers MOVE before anything else; so
  * MOVE_ACK is the only message that may cross GOODBYE, and may be lost.
  *
  * Connections and listeners are claimed there by their keys, which are made of the ticket in MOVE and their old
@@ -80,30 +80,39 @@ bool move_takes_pending(struct xts_sock *s);
 /* The proxy's process has died before it answered CONNECT: is that sent to the next one? Not where it would miss what
  * was set before. */
 bool move_connects_again(const struct xts_sock *s);
-/* A call of the program begins. If the queue has not been looked at for a while, the proxy may have handed it on:
- * nothing may be sent before that is known. */
-void move_look_first(struct stack *st);
-/* MOVE has come: sends MOVE_ACK, if nothing is under way. True: it has left, and no frame may follow. */
-bool move_ack(struct channel *c);
 /* Waits until sockets are claimed that are about to be, for a second at most: before that, a fork or exec cannot keep
  * them. */
 void move_settle(struct stack *st);
-/* When to call move_tick(). */
+/* When to call next_proxy.tick(). */
 static inline uint64_t move_next_ns(const struct move *m)
 {
 	return m->deadline_ns ? m->deadline_ns : m->goodbye_ns ? m->goodbye_ns : UINT64_MAX;
 }
-void move_tick(struct stack *st, uint64_t now);
-/* The link has gone down. True: it opens again, and the channel lives. */
-bool move_restarts(struct stack *st, int error);
-/* The link is up again. */
-void move_opened(struct stack *st);
-/* Sends claims, as far as frames may leave. */
-void move_claim_some(struct stack *st);
 /* CLAIM_ACK for one of these, which message_reply() handles next. False: the channel has ended. */
 bool move_claimed(struct xts_sock *s, uint32_t post_credits, uint16_t error);
 /* Counts from now on what the socket's channel is sent and sends: a claim is about to leave. */
 void move_base(struct xts_sock *s);
-void move_free(struct channel *c);
+
+/* Sends claims, as far as frames may leave. */
+void claims_send(struct stack *st);
+void claims_forget(struct channel *c);
+
+/* What a channel does at these moments, if its queue goes to another process. */
+struct next_proxy {
+	/* A call of the program begins. If the queue has not been looked at for a while, the proxy may have handed it
+	 * on: nothing may be sent before that is known. */
+	void (*look_first)(struct stack *st);
+	/* A frame is to leave, and MOVE has come: sends MOVE_ACK, if nothing is under way. True: it has left, and no
+	 * frame may follow. */
+	bool (*ack)(struct channel *c);
+	void (*claim_some)(struct stack *st); /* claims_send() */
+	void (*tick)(struct stack *st, uint64_t now);
+	/* The link has gone down. True: it opens again, and the channel lives. */
+	bool (*restarts)(struct stack *st, int error);
+	/* The link is up, perhaps again. */
+	void (*opened)(struct stack *st);
+	void (*release)(struct channel *c); /* claims_forget(): the channel is freed */
+};
+extern const struct next_proxy next_proxy;
 
 #endif

@@ -34,10 +34,9 @@ UPWARD = {
     # A fork and an exit are of the process, and a queue may go to another process of the proxy. A socket that is used
     # for the first time may be the parent's still.
     ("core", "processes"): """
-        again_attached again_now again_start common_drop inherit_release move_ack move_claim_some move_free
-        move_look_first move_opened move_restarts move_tick process_at_fork share_is_on_its_way
-        share_send share_wait_begins share_wait_ends sockets_lose turn_send_park turn_send_returns turn_use
-        turn_yield_read turn_yield_some
+        again_attached again_now again_start common_drop inherit_release next_proxy
+        process_at_fork share_is_on_its_way share_wait_begins share_wait_ends sockets_lose
+        turn_send_returns turn_use turn_yield_read turn_yield_some
     """,
     # Messages arrive in core, and the data in some is of a pushed protocol.
     ("core", "ulps"): "push_forget xts_ulp_error",
@@ -51,7 +50,7 @@ UPWARD = {
     # PDUs are sent and received by the parts of the calls for a byte stream.
     ("ulps", "calls"): "send_all send_wait_connected",
     # What a socket does differently from others is in the table of its kind, which one array leads to.
-    ("core", "tables"): "message_handle socket_kinds",
+    ("core", "tables"): "message_handle outbox_steps socket_kinds",
     ("waiting", "tables"): "socket_kinds",
     ("processes", "tables"): "socket_kinds",
     ("calls", "tables"): "socket_kinds",
