@@ -20,8 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.services.signal_handlers import handlers_later
+
+from xts_lab.loopback import ALLOW_LOOPBACK
 
 from . import netns, topology
 from .free_ports import free_ports
