@@ -18,6 +18,8 @@
  *
  * A connection of which the line does not say everything has none: with protocols. The next process resets it.
  *
+ * A connection with a key that no process holds is of no queue, but of a tenant: it goes with one of its channels.
+ *
  * Nobody reads a line while this process lives. Whoever reads it then believes nothing: lines are checked as records
  * from another process are, and descriptors by asking the kernel (recover.c). A line names its socket by the kernel's
  * cookie too, so one that was left behind by a socket before is found out.
@@ -33,11 +35,14 @@
 
 struct channel;
 struct connection;
+struct xts_tenant;
+
+#define LEDGER_NO_QUEUE UINT32_MAX
 
 struct ledger_line {
-	uint32_t sequence; /* odd: being changed; 0: never written */
-	uint32_t queue_id, proxy_id;
-	uint8_t state; /* enum connection_state; 0 (idle): there is nothing that could go on */
+	uint32_t sequence;           /* odd: being changed; 0: never written */
+	uint32_t queue_id, proxy_id; /* queue_id LEDGER_NO_QUEUE: it is parked, and `place` is its tenant */
+	uint8_t state;               /* enum connection_state; 0 (idle): there is nothing that could go on */
 	uint8_t ip_version;
 	uint8_t accepted : 1, rebinding : 1;
 	uint8_t spare;
@@ -103,6 +108,15 @@ static inline void ledger_named(struct connection *c)
 	if (ledger)
 		ledger_write_name(c);
 }
+/* It is parked: other processes of its tenant may take it by this key. Its line says the rest. */
+void ledger_write_parked(int fd, const struct xts_tenant *t, uint64_t key, uint32_t keep_ms);
+static inline void ledger_parks(int fd, const struct xts_tenant *t, uint64_t key, uint32_t keep_ms)
+{
+	if (ledger)
+		ledger_write_parked(fd, t, key, keep_ms);
+}
+/* In place of its name. */
+uint64_t ledger_tenant(const char *name);
 static inline void ledger_reads(const struct connection *c, const void *to)
 {
 	if (ledger)

@@ -116,6 +116,32 @@ void ledger_write_name(struct connection *c)
 	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
 }
 
+uint64_t ledger_tenant(const char *name)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+
+	while (*name)
+		hash = (hash ^ (uint8_t)*name++) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+void ledger_write_parked(int fd, const struct xts_tenant *t, uint64_t key, uint32_t keep_ms)
+{
+	struct ledger_line *line;
+
+	if (fd < 0 || (uint32_t)fd >= ledger->lines || !ledger->line[fd].state)
+		return;
+	line = &ledger->line[fd];
+	*(volatile uint32_t *)&line->sequence |= 1;
+	ledger_in_order();
+	line->queue_id = LEDGER_NO_QUEUE;
+	line->place = ledger_tenant(t->name);
+	line->name = key;
+	line->keep_ms = keep_ms;
+	ledger_in_order();
+	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
+}
+
 void ledger_write_place(const struct connection *c, const void *to)
 {
 	struct ledger_line *line;

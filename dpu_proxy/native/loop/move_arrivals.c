@@ -94,7 +94,7 @@ static void take_notes(struct worker_state *w, struct taking_in *t)
 		if (note.kind == NOTE_SHARED)
 			(void)move_arrives_shared(w, t->tenant, &note); /* without it, processes wait for that member */
 		else
-			(void)held_arrives(w, t->tenant, &note, true); /* without it, they lose the connection */
+			(void)held_arrives(w, t->tenant, &note, false); /* without it, they lose the connection */
 		t->data += bytes;
 		t->bytes -= bytes;
 	}
@@ -104,7 +104,7 @@ static bool run_take_in(struct worker_state *w, void *argument)
 {
 	struct taking_in *t = argument;
 
-	registry_moves(t->tenant, w->now_ns);
+	registry_moves(t->tenant, w->now_ns, false);
 	while (t->bytes && take_one(w, t))
 		;
 	take_notes(w, t);
@@ -153,7 +153,7 @@ static bool run_resume(struct worker_state *w, void *argument)
 	struct resuming *r = argument;
 	struct channel *ch;
 
-	registry_moves(r->tenant, w->now_ns);
+	registry_moves(r->tenant, w->now_ns, r->how->died);
 	r->result = channel_open(&ch, w, r->queue, r->life_fd, r->queue_id, r->tenant);
 	if (r->result)
 		return false;

@@ -135,7 +135,7 @@ static int go_on_without(struct channel *ch)
 	if (error)
 		return error;
 	if (ch->relayed.expected_count)
-		move_unclaimed_end(ch);
+		move_unclaimed_end(ch, false);
 	move_expect_none(ch);
 	if (!ch->epoch_live) {
 		channel_leave(ch); /* nobody has it */
@@ -363,7 +363,7 @@ void move_take_sockets(struct channel *ch, struct xts_moved *out)
 	struct move_head h;
 	struct move_note n;
 
-	registry_moves(ch->tenant, ch->worker->now_ns);
+	registry_moves(ch->tenant, ch->worker->now_ns, false);
 	while (!list_empty(&ch->connections) && has_room(out))
 		give(ch, list_entry(ch->connections.next, struct connection, member), out);
 	while (has_room(out) && move_next_unclaimed(ch, &h, &n, &one))

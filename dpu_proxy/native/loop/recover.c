@@ -121,12 +121,32 @@ static void forget(int fd)
 		ledger_forget(fd);
 }
 
+static bool is_parked_by(const struct ledger_line *line, const char *tenant)
+{
+	return line->queue_id == LEDGER_NO_QUEUE && line->place == ledger_tenant(tenant);
+}
+
+/* Is there a channel with which it goes? */
+static bool has_channel(const struct ledger_line *line)
+{
+	if (line->queue_id < ledger->pages)
+		return ledger->page[line->queue_id].live;
+	for (uint32_t i = 0; i < ledger->pages; i++) {
+		const struct ledger_page page = ledger->page[i];
+
+		if (page.live && strnlen(page.tenant, sizeof page.tenant) < sizeof page.tenant &&
+		    is_parked_by(line, page.tenant))
+			return true;
+	}
+	return false;
+}
+
 static void sweep_one(int fd, struct xts_swept *out)
 {
 	struct tcp_side side;
 	bool said = (uint32_t)fd < ledger->lines;
 
-	if (said && !read_line(fd, &ledger->line[fd], &side)) {
+	if (said && has_channel(&ledger->line[fd]) && !read_line(fd, &ledger->line[fd], &side)) {
 		xts_record_drop(&tcp_side_record, &side);
 		out->kept++;
 		return;
@@ -208,7 +228,7 @@ struct recovering {
 	struct xts_tenant *tenant;
 	struct xts_queue *queue;
 	uint64_t ticket;
-	uint32_t queue_id, taken;
+	uint32_t queue_id, taken, parked;
 };
 
 /* What was read into the frame that was being written: it is sent again. Whether it is all that is missing, the host
@@ -228,14 +248,13 @@ static void find_last_read(const struct recovering *r, const struct ledger_line 
 		(void)returned_add_part(&side->returned, &last);
 }
 
-/* Others may ask for it, once its host has claimed it. They never get it before: what that host and TCP have counted
- * has not been compared. */
+/* Others may ask for it, once its host has claimed it, or said that it does not. */
 static void name(struct worker_state *w, const struct recovering *r, uint64_t key, const struct ledger_line *line)
 {
 	const struct move_note n = { .key = key, .name = line->name, .kind = NOTE_HELD, .keep_ms = line->keep_ms };
 
 	if (line->state == CONNECTION_ESTABLISHED && line->name)
-		(void)held_arrives(w, r->tenant, &n, false);
+		(void)held_arrives(w, r->tenant, &n, true);
 }
 
 static void recover_one(struct worker_state *w, struct recovering *r, int fd, const struct ledger_line *line)
@@ -261,6 +280,31 @@ static void recover_one(struct worker_state *w, struct recovering *r, int fd, co
 	reset_and_close(fd);
 }
 
+/* No process holds it. Who takes it compares what the last one has counted, as if that had died. */
+static void recover_parked(struct worker_state *w, struct recovering *r, int fd, const struct ledger_line *line)
+{
+	struct move_head h = { .key = move_key(r->ticket, move_no_socket(r->parked + 1)), .state = line->state };
+	const struct move_note n = {
+		.key = h.key, .name = line->name, .kind = NOTE_PARKED_DIED, .keep_ms = line->keep_ms
+	};
+	struct handed come = HANDED_NONE;
+
+	if (!is_socket_of(fd, line)) {
+		ledger_forget(fd);
+		return;
+	}
+	if (r->parked < MOVE_NO_SOCKETS && line->state == CONNECTION_ESTABLISHED && !read_line(fd, line, &come.side) &&
+	    !move_arrive(w, r->tenant, &h, &come)) {
+		(void)held_arrives(w, r->tenant, &n, true); /* without it, it ends with the channel */
+		r->parked++;
+		r->taken++;
+		return;
+	}
+	handed_drop(&come);
+	ledger_forget(fd);
+	reset_and_close(fd);
+}
+
 static bool run_recover(struct worker_state *w, void *argument)
 {
 	struct recovering *r = argument;
@@ -271,7 +315,10 @@ static bool run_recover(struct worker_state *w, void *argument)
 
 		if (line.state && line.queue_id == r->queue_id)
 			recover_one(w, r, (int)fd, &line);
+		else if (line.state && !r->tenant->recovered && is_parked_by(&line, r->tenant->name))
+			recover_parked(w, r, (int)fd, &line);
 	}
+	r->tenant->recovered = true;
 	return false;
 }
 

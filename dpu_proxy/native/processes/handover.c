@@ -126,7 +126,7 @@ enum command_result command_resume(struct channel *ch, const struct xts_head *he
 	(void)e;
 	if (m->key)
 		return claim_answer(ch, &claim, &counts);
-	move_unclaimed_end(ch);
+	move_unclaimed_end(ch, true);
 	return COMMAND_DONE;
 }
 

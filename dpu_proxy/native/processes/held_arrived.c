@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "channel/ledger.h"
 #include "connection/socket_kind.h"
 #include "processes/parked.h"
 #include "processes/share.h"
@@ -12,7 +13,7 @@ struct arrived_name {
 	struct keyed keyed; /* of the kind ARRIVED */
 	uint32_t keep_ms;
 	uint8_t kind; /* enum move_note_kind */
-	bool outlives;
+	bool recovered;
 };
 
 /* --- coming ------------------------------------------------------------------------------------------------------- */
@@ -23,7 +24,7 @@ static bool is_possible(const struct parked *p, const struct worker_state *w, co
 	       n->name != n->key && n->kind > NOTE_SHARED && n->kind < NOTE_KINDS && n->keep_ms <= KEEP_MS_MAX;
 }
 
-static int add(struct parked *p, const struct move_note *n, bool outlives)
+static int add(struct parked *p, const struct move_note *n, bool recovered)
 {
 	struct arrived_name *name = calloc(1, sizeof *name);
 	int error = name ? -registry_add(&name->keyed, p->keyed.tenant, n->name, KEYED_ARRIVED) : -ENOMEM;
@@ -34,12 +35,12 @@ static int add(struct parked *p, const struct move_note *n, bool outlives)
 	}
 	name->keep_ms = n->keep_ms;
 	name->kind = (uint8_t)n->kind;
-	name->outlives = outlives;
+	name->recovered = recovered;
 	p->name = name;
 	return 0;
 }
 
-int held_arrives(struct worker_state *w, const struct xts_tenant *t, const struct move_note *n, bool outlives)
+int held_arrives(struct worker_state *w, const struct xts_tenant *t, const struct move_note *n, bool recovered)
 {
 	struct parked *p;
 	int error = -EBADMSG;
@@ -47,7 +48,7 @@ int held_arrives(struct worker_state *w, const struct xts_tenant *t, const struc
 	registry_lock();
 	p = parked_of(registry_find(t, n->key, KEYED_PARKED));
 	if (is_possible(p, w, n))
-		error = add(p, n, outlives);
+		error = add(p, n, recovered);
 	registry_unlock();
 	return error;
 }
@@ -90,13 +91,16 @@ static void park_again(struct parked *p, bool died)
 	p->moved = false;
 	p->keyed.queue = end_name(p);
 	(void)registry_rename(&p->keyed, key); /* nobody else can have taken it */
+	ledger_parks(p->tcp.fd, p->keyed.tenant, key, p->keep_ms);
 	registry_keep_for(&p->keyed, KEEP_MS_MAX);
 }
 
 bool held_outlives(struct parked *p)
 {
-	if (!p->name || !p->name->outlives || !p->name->keep_ms)
+	if (!p->name || !p->name->keep_ms)
 		return false;
+	if (p->name->recovered && (p->tcp.out.spill.bytes || returned_bytes(&p->tcp.returned)))
+		return false; /* found in its queue, and nobody says whether that is all (replay.h) */
 	list_remove(&p->returning);
 	park_again(p, true);
 	return true;

@@ -13,7 +13,8 @@
  * If the host's channel ends before it has opened here, then its process has died and has never noticed the move. Then
  * the counts in the record are those that it has left to the others, and one of these may take the connection, as it
  * may from any process that dies (share.h). After that the counts could be those before the claim or behind it, and the
- * connection is reset.
+ * connection is reset. If it lives, has claimed all that it has, and this is not among it, then it has given it up, or
+ * was given it and did not hear of that: the same.
  *
  * A connection that no process holds while its tenant's channels move goes with one of them. Here it is parked under
  * its own key again as soon as that channel is this process's.
@@ -32,13 +33,14 @@ struct parked;
 struct worker_state;
 struct xts_tenant;
 
-/* The connection of this record has a name. outlives: others may have it if its host dies before it has claimed it. 0;
- * -EBADMSG: there is no such record, or the name is none; -EEXIST; -ENOMEM. Takes the lock. */
-int held_arrives(struct worker_state *w, const struct xts_tenant *t, const struct move_note *n, bool outlives);
+/* The connection of this record has a name. recovered: the process that had it has died. 0; -EBADMSG: there is no such
+ * record, or the name is none; -EEXIST; -ENOMEM. Takes the lock. */
+int held_arrives(struct worker_state *w, const struct xts_tenant *t, const struct move_note *n, bool recovered);
 
 /* All below need the lock. Its host has claimed it as c: other processes may ask for it there. */
 void held_is_claimed(struct parked *p, struct connection *c);
-/* Its host's channel ends, and has not opened: others may take it now. False: there are none, or must not. */
+/* Its host's channel ends, and has not opened, or it does not claim it: others may take it now. False: there are none,
+ * or they must not. */
 bool held_outlives(struct parked *p);
 /* If no process has it: it is parked under its own key. False: a host will claim it. */
 bool held_is_parked(struct parked *p);

@@ -15,14 +15,13 @@
 #include "processes/parked.h"
 #include "pushed/pushed_move.h"
 
-/* They end with their channel, which is watched, or with who has given them; this is for what nobody watches. */
-/* In place of the identifier of a socket: one of index 0, which no socket has. */
-#define PARKED_MAX 0xfffu
-static uint32_t no_socket(uint32_t number)
+/* One of index 0, which no socket has. */
+uint32_t move_no_socket(uint32_t number)
 {
 	return number << ID_INDEX_BITS;
 }
 
+/* They end with their channel, which is watched, or with who has given them; this is for what nobody watches. */
 #define UNCLAIMED_KEEP_MS (24u * 3600 * 1000)
 
 static struct parked *parked_new(struct worker_state *w, struct xts_tenant *t, const struct tcp_side *side)
@@ -207,9 +206,9 @@ bool move_next_parked(struct channel *ch, struct move_head *h, struct move_note 
 	struct parked *p;
 
 	registry_lock();
-	p = ch->move->parked < PARKED_MAX ? registry_any_parked(ch->tenant, may_go) : NULL;
+	p = ch->move->parked < MOVE_NO_SOCKETS ? registry_any_parked(ch->tenant, may_go) : NULL;
 	if (p) {
-		*h = (struct move_head){ .key = move_key(ch->move->ticket, no_socket(++ch->move->parked)),
+		*h = (struct move_head){ .key = move_key(ch->move->ticket, move_no_socket(++ch->move->parked)),
 					 .state = p->state };
 		*n = (struct move_note){ .key = h->key,
 					 .name = p->keyed.key,
@@ -221,7 +220,7 @@ bool move_next_parked(struct channel *ch, struct move_head *h, struct move_note 
 	return p;
 }
 
-void move_unclaimed_end(struct channel *ch)
+void move_unclaimed_end(struct channel *ch, bool all_are_claimed)
 {
 	struct list *next;
 
@@ -230,7 +229,7 @@ void move_unclaimed_end(struct channel *ch)
 		struct parked *p = list_entry(node, struct parked, returning);
 
 		next = node->next;
-		if (!p->returner && !(ch->moved_epoch && held_outlives(p)))
+		if (!p->returner && !((ch->moved_epoch || all_are_claimed) && held_outlives(p)))
 			parked_end(&p->keyed);
 	}
 	registry_unlock();

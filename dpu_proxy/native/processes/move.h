@@ -75,8 +75,12 @@ void move_pass(struct channel *trunk, struct channel *ch, uint64_t ticket);
 bool move_next_unclaimed(struct channel *ch, struct move_head *h, struct move_note *n, struct handed *next);
 /* The same of a connection of its tenant that no process holds. */
 bool move_next_parked(struct channel *ch, struct move_head *h, struct move_note *n, struct handed *next);
-/* The channel ends: sockets that have come for its host, and were not claimed, are reset. */
-void move_unclaimed_end(struct channel *ch);
+/* In place of the identifier of a socket, for one that no host has: numbers from 1 to MOVE_NO_SOCKETS. */
+#define MOVE_NO_SOCKETS 0xfffu
+uint32_t move_no_socket(uint32_t number);
+/* The channel ends, or its host has claimed all that it has: sockets that have come for it, and were not claimed, are
+ * reset, or left to the processes that have them too. */
+void move_unclaimed_end(struct channel *ch, bool all_are_claimed);
 void move_free(struct channel *ch);
 
 /* --- move_relayed.c ----------------------------------------------------------------------------------------------- */

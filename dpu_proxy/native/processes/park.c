@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "channel/ledger.h"
 #include "connection/socket_kind.h"
 #include "connection/tcp_move.h"
 #include "connection/unowned.h"
@@ -118,9 +119,12 @@ static int move_to_registry(struct parked *p, struct connection *c, uint64_t key
 	}
 	p->may_return = c->tcp.received_bytes;
 	(void)kind_of(c)->save(c, &p->tcp);
+	if (!has_it)
+		ledger_forget(p->tcp.fd); /* who claims it is not told whether bytes are missing */
 	if (has_it) {
 		struct take_queue *queue = c->key_held->keyed.queue;
 
+		ledger_parks(p->tcp.fd, c->tenant, key, keep_ms);
 		c->key_held->keyed.queue = NULL;
 		held_remove(c);
 		(void)registry_add(&p->keyed, c->tenant, key, KEYED_PARKED); /* nobody else can have taken the key */

@@ -10,9 +10,11 @@
 
 #define BUCKET_BITS 10u
 #define BUCKETS (1u << BUCKET_BITS)
-#define EXPIRE_AT_ONCE 64u                 /* objects expired at once, while others wait for the lock */
-#define EXPIRE_AGAIN_NS 10000000u          /* after a lack of memory */
-#define ELSEWHERE_NS UINT64_C(10000000000) /* after the last channel has moved: others may be about to */
+#define EXPIRE_AT_ONCE 64u        /* objects expired at once, while others wait for the lock */
+#define EXPIRE_AGAIN_NS 10000000u /* after a lack of memory */
+/* After the last channel has moved: others may be about to, one after the other, or all at once after a crash. */
+#define ELSEWHERE_NS UINT64_C(10000000000)
+#define ELSEWHERE_CRASH_NS UINT64_C(1000000000)
 
 static struct {
 	pthread_mutex_t mutex;
@@ -65,10 +67,10 @@ struct keyed *registry_find(const struct xts_tenant *t, uint64_t key, enum keyed
 	return k && k->kind == kind && k->tenant == t ? k : NULL;
 }
 
-void registry_moves(struct xts_tenant *t, uint64_t now_ns)
+void registry_moves(struct xts_tenant *t, uint64_t now_ns, bool died)
 {
 	registry_lock();
-	t->keys_elsewhere_until_ns = now_ns + ELSEWHERE_NS;
+	t->keys_elsewhere_until_ns = now_ns + (died ? ELSEWHERE_CRASH_NS : ELSEWHERE_NS);
 	registry_unlock();
 }
 

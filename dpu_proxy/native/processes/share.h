@@ -187,7 +187,7 @@ void registry_end_some(struct unowned *u, struct worker_state *w);
 void registry_end_all(struct worker_state *w);
 /* A channel of this tenant goes to another process of the proxy, or comes from one. For a while, a key that nobody has
  * here may be known there. Takes the lock. */
-void registry_moves(struct xts_tenant *t, uint64_t now_ns);
+void registry_moves(struct xts_tenant *t, uint64_t now_ns, bool died);
 /* Nobody has the key here: ENOENT, or EBUSY while that may change. */
 int registry_unknown(const struct xts_tenant *t, uint64_t now_ns);
 /* A parked connection of this tenant of which that is true; NULL: there is none. */

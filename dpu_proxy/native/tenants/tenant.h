@@ -39,6 +39,7 @@ struct xts_tenant {
 	_Atomic uint32_t ports; /* its own (local_ports.h) */
 	_Atomic uint64_t ports_refused;
 	uint64_t keys_elsewhere_until_ns; /* registry_moves(); under the registry's lock */
+	bool recovered;                   /* what no channel had of it when the process before this one died */
 	struct list orphans;              /* orphan.by_age, the oldest first; under the lock of orphan.c */
 	_Atomic uint64_t log_second;      /* the second that log_lines counts */
 	_Atomic uint32_t log_lines, log_suppressed;

@@ -126,7 +126,7 @@ void channel_free(struct channel *ch, bool reset)
 		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->life_fd, NULL);
 		close(ch->life_fd);
 	}
-	move_unclaimed_end(ch);
+	move_unclaimed_end(ch, false);
 	move_free(ch);
 	move_expect_none(ch);
 	relay_forget(ch);
@@ -166,7 +166,7 @@ void channel_link_opened(struct channel *ch)
 {
 	channel_end_epoch(ch, false); /* the process ended without GOODBYE */
 	if (ch->moved_epoch && ch->moved_epoch != ch->link.epoch)
-		move_unclaimed_end(ch); /* it is another process */
+		move_unclaimed_end(ch, false); /* it is another process */
 	if (ch->moved_epoch != ch->link.epoch)
 		move_expect_none(ch);
 	ch->moved_epoch = 0;
@@ -194,7 +194,7 @@ void channel_link_closed(struct channel *ch)
 	xts_packets_end(&ch->packets);
 	if (!ch->epoch_live) {
 		if (ch->moved_epoch && ch->link.state == XTS_LINK_DOWN)
-			move_unclaimed_end(ch); /* its host has ended without a HELLO to this process */
+			move_unclaimed_end(ch, false); /* its host has ended without a HELLO to this process */
 		return;
 	}
 	if (ch->link.error == ESHUTDOWN)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -173,6 +174,60 @@ def test_what_a_parent_and_its_child_have_goes_on(kind: str) -> None:
                 process.stdin.flush()
                 assert readable(process.stdout, 10), f"{user}: it waits, or has failed"
                 assert process.stdout.readline() == "used\n"
+
+
+IN_TURNS = """
+import os, socket, sys, time
+
+def use(connection):
+    request = os.urandom(300)
+    connection.sendall(request)
+    if connection.recv(300, socket.MSG_WAITALL) != request:
+        os._exit(99)
+
+while True:
+    began = time.monotonic()
+    try:
+        with socket.create_connection((sys.argv[1], int(sys.argv[2])), 20) as connection:
+            said = 0
+            while not said:
+                use(connection)
+                if (child := os.fork()) == 0:
+                    try:
+                        use(connection)
+                        os._exit(0)
+                    except OSError as error:
+                        os._exit(error.errno)
+                said = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                assert said != 99 and said >= 0
+                print(said, time.monotonic() - began, flush=True)
+                began = time.monotonic()
+    except OSError as error:
+        print(error.errno or 110, time.monotonic() - began, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_changes_hands_goes_on(kind: str, crashes: int = 4) -> None:
+    """A connection is parked, and taken, all the time, and in between its last holder has ended: a crash ends few, and
+    nobody waits for one that has ended."""
+    turns: list[tuple[int, float]] = []
+    with crashing(kind) as where, echo_server(where.place) as port:
+        with where.place.program(["-c", IN_TURNS, peer_address(where.place), str(port)]) as process:
+            assert process.stdout
+            for _ in range(crashes):
+                for _ in range(random.randrange(2, 5)):
+                    assert process.stdout.readline()
+                time.sleep(random.random() / 50)  # at any moment of a turn
+                where.crash(random.choice(SIGNALS))
+                for _ in range(5):
+                    assert readable(process.stdout, 10), "it waits"
+                    status, seconds = process.stdout.readline().split()
+                    turns.append((int(status), float(seconds)))
+            process.kill()
+    assert {status for status, _ in turns} <= {0, errno.ECONNRESET}, turns
+    assert sum(status != 0 for status, _ in turns) <= crashes / 2, turns
+    assert max(seconds for _, seconds in turns) < 5, turns  # it was 12
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -253,6 +253,31 @@ def named(worker: Worker) -> None:
             assert resume(host, 80 + id, id=id) == 0
 
 
+def tenant_in_line(name: str) -> int:
+    """FNV-1a."""
+    found = 0xCBF29CE484222325
+    for byte in name.encode():
+        found = (found ^ byte) * 0x100000001B3 % (1 << 64)
+    return found
+
+
+def nobodys(worker: Worker) -> None:
+    """What no process holds goes with a channel of its tenant, and of no other one."""
+    named = FEATURES | RESUME | table.FEATURES["TAKE"][0]
+    with worker.attach(features=named) as made:
+        asker, peers = made.open(), []
+        for key, tenant in ((31, "another"), (32, "default")):
+            ours, peer = pair()
+            peers.append(peer)
+            nobodys = {"queue_id": 0xFFFFFFFF, "place": tenant_in_line(tenant), "name": key, "keep_ms": 60_000}
+            line = line_of(ours, **nobodys)
+            write(ours.detach(), line.packed())
+        assert recover(worker) == 1
+        for key, error in ((31, errno.ENOENT), (32, errno.EBUSY)):  # EBUSY: until its channel is here
+            asker.send("XTS_CMD_TAKE", xts_socket=1, token=9, key=key, post_credits=WINDOW, purpose=3)
+            assert asker.expect("XTS_REPLY_TAKE_ACK").error == error
+
+
 def noise(worker: Worker) -> None:
     drawn = random.Random(33)
     with worker.attach(features=FEATURES | RESUME):
