@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -22,6 +23,16 @@ def below(pid: int) -> Iterator[tuple[str, int]]:
             continue
         yield name, child
         yield from below(child)
+
+
+def of(pids: Iterable[int], name: str) -> list[int]:
+    """Those of this name."""
+    found = []
+    for pid in pids:
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == name:
+                found.append(pid)
+    return found
 
 
 def named(pid: int, name: str) -> list[int]:

@@ -15,6 +15,7 @@ from beds.metrics import scrape
 from beds.operated_proxy import wait
 from beds.restarts import RULES
 from beds.versions import TODAY, Version
+from xts_lab import netns, topology
 from xts_lab.lab import Lab, LabError
 from xts_lab.running_programs import Record
 from xts_proxy.status import control_socket
@@ -127,7 +128,16 @@ class Scene:
         self.start_agent()
 
     def agents_child(self, name: str) -> int:
-        return process_tree.one(self.agent().pid, name, WAIT_S)
+        """Of this agent, or the relay of one before it, which outlives that."""
+        found: list[int] = []
+
+        def is_there() -> bool:
+            here = netns.processes_in(topology.namespace_of(self.lab.name, "host"))
+            found[:] = process_tree.named(self.agent().pid, name) or process_tree.of(here, name)
+            return len(found) == 1
+
+        wait(is_there, name, WAIT_S)
+        return found[0]
 
     # --- processes --------------------------------------------------------------------------------------------
 
