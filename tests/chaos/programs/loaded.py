@@ -166,8 +166,8 @@ def datagrams(watch: Watch) -> None:
         while not ended.is_set():
             datagram = os.urandom(200)
             sent.add(datagram)
-            sock.send(datagram)
             try:
+                sock.send(datagram)
                 answer = sock.recv(2000)
             except TimeoutError:
                 continue
