@@ -15,6 +15,20 @@ from xts_lab.free_ports import free_port
 from beds.restarts import Place
 from beds.upgrades import Upgrading
 
+#: Its child accepts, once a line has come, while the parent sleeps. It says its port. Argument: the address.
+LATE_CHILD = """
+import os, signal, socket, sys
+server = socket.create_server((sys.argv[1], 0), backlog=128)
+print(server.getsockname()[1], flush=True)
+if os.fork():
+    signal.pause()
+sys.stdin.readline()
+while True:
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(connection.recv(4))
+"""
+
 
 @contextmanager
 def echo_server(place: Place, tls: ssl.SSLContext | None = None) -> Iterator[int]:

@@ -50,11 +50,12 @@ struct ledger_line {
 	uint64_t cookie; /* of the socket */
 	/* the kernel's counts (tcp_counts.h) where the host's are 0 */
 	uint64_t read_from, written_from;
-	/* the last read from TCP: to where, how many bytes had gone to the host before, and how many frames */
+	/* of a shared one `place` is how often its key was renewed. Else the last read from TCP: to where, how many
+	 * bytes had gone to the host before, and how many frames */
 	uint64_t place, place_received;
 	uint32_t place_frames;
 	uint32_t keep_ms; /* of its key */
-	uint64_t name;    /* by which other processes may ask for it (held_arrived.h); 0: none */
+	uint64_t name;    /* by which other processes may ask for it (held_arrived.h), or share it; 0: none */
 };
 _Static_assert(sizeof(struct ledger_line) == 80, "a line is in two cache lines");
 
@@ -107,6 +108,14 @@ static inline void ledger_named(struct connection *c)
 {
 	if (ledger)
 		ledger_write_name(c);
+}
+/* Other processes may join it by this key, which is so often another one. Each member has a line, and only who renews
+ * the key writes its own. */
+void ledger_write_shared(const struct connection *l, uint64_t key, uint32_t renewals);
+static inline void ledger_shared(const struct connection *l, uint64_t key, uint32_t renewals)
+{
+	if (ledger)
+		ledger_write_shared(l, key, renewals);
 }
 /* It is parked: other processes of its tenant may take it by this key. Its line says the rest. */
 void ledger_write_parked(int fd, const struct xts_tenant *t, uint64_t key, uint32_t keep_ms);

@@ -67,6 +67,15 @@ static void name(const struct connection *c, struct ledger_line *line)
 	line->keep_ms = c->key_held ? c->key_held->keep_ms : 0;
 }
 
+/* What ledger_write_shared() has written stays. */
+static void keep_shared(const struct connection *c, const struct ledger_line *line, struct ledger_line *said)
+{
+	if (!c->shared || line->cookie != said->cookie)
+		return;
+	said->name = line->name;
+	said->place = line->place;
+}
+
 void ledger_write(struct connection *c, bool counts)
 {
 	struct ledger_line *line, said = { 0 };
@@ -89,6 +98,7 @@ void ledger_write(struct connection *c, bool counts)
 	said.kernel_receive = c->tcp.kernel_receive;
 	said.cookie = cookie_of(c->tcp.fd);
 	name(c, &said);
+	keep_shared(c, line, &said);
 	*(volatile uint32_t *)&line->sequence |= 1;
 	ledger_in_order();
 	*line = said;
@@ -112,6 +122,21 @@ void ledger_write_name(struct connection *c)
 	*(volatile uint32_t *)&line->sequence |= 1;
 	ledger_in_order();
 	name(c, line);
+	ledger_in_order();
+	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
+}
+
+void ledger_write_shared(const struct connection *l, uint64_t key, uint32_t renewals)
+{
+	struct ledger_line *line;
+
+	if (l->tcp.fd < 0 || (uint32_t)l->tcp.fd >= ledger->lines || !ledger->line[l->tcp.fd].state)
+		return;
+	line = &ledger->line[l->tcp.fd];
+	*(volatile uint32_t *)&line->sequence |= 1;
+	ledger_in_order();
+	line->name = key;
+	line->place = renewals;
 	ledger_in_order();
 	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
 }

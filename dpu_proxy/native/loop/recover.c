@@ -224,6 +224,11 @@ uint32_t xts_ledger_queue_bytes(void)
 	return LEDGER_QUEUE_BYTES;
 }
 
+static uint32_t highest_line(void)
+{
+	return *ledger->highest < ledger->lines - BEYOND ? *ledger->highest + BEYOND : ledger->lines - 1;
+}
+
 struct recovering {
 	struct xts_tenant *tenant;
 	struct xts_queue *queue;
@@ -248,13 +253,29 @@ static void find_last_read(const struct recovering *r, const struct ledger_line 
 		(void)returned_add_part(&side->returned, &last);
 }
 
+/* Of the members of a shared socket, one has its present key. */
+static bool key_is_old(const struct ledger_line *line)
+{
+	for (uint32_t fd = 0; fd <= highest_line(); fd++) {
+		const struct ledger_line *other = &ledger->line[fd];
+
+		if (other->state == line->state && other->cookie == line->cookie && other->place > line->place)
+			return true;
+	}
+	return false;
+}
+
 /* Others may ask for it, once its host has claimed it, or said that it does not. */
 static void name(struct worker_state *w, const struct recovering *r, uint64_t key, const struct ledger_line *line)
 {
-	const struct move_note n = { .key = key, .name = line->name, .kind = NOTE_HELD, .keep_ms = line->keep_ms };
+	struct move_note n = { .key = key, .name = line->name, .kind = NOTE_HELD, .keep_ms = line->keep_ms };
 
-	if (line->state == CONNECTION_ESTABLISHED && line->name)
+	if (line->state == CONNECTION_ESTABLISHED && line->name) {
 		(void)held_arrives(w, r->tenant, &n, true);
+	} else if (line->name && !key_is_old(line)) {
+		n.kind = NOTE_SHARED;
+		(void)move_arrives_shared(w, r->tenant, &n); /* others join it without the member that sleeps */
+	}
 }
 
 static void recover_one(struct worker_state *w, struct recovering *r, int fd, const struct ledger_line *line)
@@ -308,7 +329,7 @@ static void recover_parked(struct worker_state *w, struct recovering *r, int fd,
 static bool run_recover(struct worker_state *w, void *argument)
 {
 	struct recovering *r = argument;
-	uint32_t highest = *ledger->highest < ledger->lines - BEYOND ? *ledger->highest + BEYOND : ledger->lines - 1;
+	uint32_t highest = highest_line();
 
 	for (uint32_t fd = 0; fd <= highest; fd++) {
 		struct ledger_line line = ledger->line[fd];

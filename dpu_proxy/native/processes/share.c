@@ -1,6 +1,7 @@
 /* The members of a listener or a datagram socket that several channels have: the first names it, others join, they
  * leave. share.h has the theory of operation. */
 #include "addresses/socket_address.h"
+#include "channel/ledger.h"
 #include "processes/parked.h"
 #include "processes/share_inside.h"
 #include "pushed/pushed.h"
@@ -74,11 +75,12 @@ static int share_again(struct connection *l, uint64_t key, uint32_t keep_ms)
 	registry_lock();
 	if (s->keyed.key != key && !may_renew)
 		error = EINVAL; /* it has a key already */
-	else if (key && s->keyed.key != key)
-		error = registry_rename(&s->keyed, key);
+	else if (key && s->keyed.key != key && !(error = registry_rename(&s->keyed, key)))
+		s->renewals++;
 	if (!error) {
 		l->shares->keep_ms = (uint16_t)keep_ms;
 		s->abandoned |= !keep_ms;
+		ledger_shared(l, s->keyed.key, s->renewals);
 	}
 	registry_unlock();
 	return error;
@@ -105,6 +107,7 @@ static bool share_joins_again(struct connection *l, uint64_t key, uint32_t keep_
 		m->keep_ms = (uint16_t)keep_ms;
 		shared_kind(s)->share_joined(s, l);
 		add_member(s, l, m);
+		ledger_shared(l, key, s->renewals);
 	} else {
 		s = NULL;
 	}
@@ -153,6 +156,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 		list_append(&shared_sockets, &s->all);
 		shared_kind(s)->share_begins(s, l);
 		add_member(s, l, m);
+		ledger_shared(l, key, s->renewals);
 	}
 	registry_unlock();
 	if (!error)
@@ -249,6 +253,7 @@ static struct connection *join(struct channel *ch, struct shared *s, struct park
 		return NULL;
 	}
 	add_member(s, l, m);
+	ledger_shared(l, s->keyed.key, s->renewals);
 	return l;
 }
 

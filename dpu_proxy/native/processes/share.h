@@ -111,6 +111,7 @@ struct shared {
 	struct multicast *multicast; /* a reference; NULL: not a datagram socket */
 	struct filter_use filter;
 	_Atomic uint32_t dropped; /* the last value of SO_RXQ_OVFL that any member has seen */
+	uint32_t renewals;        /* how often it has got another key. Here, where it takes no room */
 	struct returned_datagrams returned;
 };
 

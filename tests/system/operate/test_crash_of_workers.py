@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 from beds import process_tree
-from beds.dialogues import echo_server, peer_address
+from beds.dialogues import LATE_CHILD, echo_server, peer_address
 from beds.operated_proxy import running, wait
 from beds.ready import readable
 from beds.restarts import Ethernet, Place, SharedMemory
@@ -174,6 +174,20 @@ def test_what_a_parent_and_its_child_have_goes_on(kind: str) -> None:
                 process.stdin.flush()
                 assert readable(process.stdout, 10), f"{user}: it waits, or has failed"
                 assert process.stdout.readline() == "used\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_child_joins_the_listener_of_a_parent_that_sleeps(kind: str) -> None:
+    with crashing(kind) as where, where.place.program(["-c", LATE_CHILD, where.place.address]) as process:
+        assert process.stdout
+        assert process.stdin
+        port = int(process.stdout.readline())
+        where.crash(signal.SIGKILL)
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+        with where.place.connect(port, 10) as connection:
+            connection.sendall(b"ping")
+            assert connection.recv(4) == b"ping"
 
 
 IN_TURNS = """

@@ -21,7 +21,7 @@ from typing import IO
 import msgspec
 import pytest
 from beds.authority import Authority
-from beds.dialogues import dialogue, echo_server, peer_address, unmovable
+from beds.dialogues import LATE_CHILD, dialogue, echo_server, peer_address, unmovable
 from beds.operated_proxy import PROXY, user_to_become, wait
 from beds.operated_tls import identity, trust
 from beds.restarts import Place
@@ -473,20 +473,6 @@ def test_a_server_that_forks(kind: str) -> None:
             storm.wait_for(50)
         assert storm.failures == []
         assert where.status()["reset"] == 0
-
-
-LATE_CHILD = """
-import os, signal, socket, sys
-server = socket.create_server((sys.argv[1], 0), backlog=128)
-print(server.getsockname()[1], flush=True)
-if os.fork():
-    signal.pause()
-sys.stdin.readline()
-while True:
-    connection, _ = server.accept()
-    with connection:
-        connection.sendall(connection.recv(4))
-"""
 
 
 @pytest.mark.parametrize("kind", ["shm", pytest.param("afxdp", marks=[*AFXDP, pytest.mark.long])])

@@ -11,7 +11,9 @@ import pytest
 PROGRAM = Path(__file__).with_name("programs") / "ledger.py"
 
 
-@pytest.mark.parametrize("case", ["right", "ends", "parked", "lies", "others", "places", "named", "nobodys", "noise"])
+@pytest.mark.parametrize(
+    "case", ["right", "ends", "parked", "lies", "others", "places", "named", "shared", "nobodys", "noise"]
+)
 def test_a_ledger(case: str) -> None:
     done = subprocess.run([sys.executable, str(PROGRAM), case], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -253,6 +253,22 @@ def named(worker: Worker) -> None:
             assert resume(host, 80 + id, id=id) == 0
 
 
+def shared(worker: Worker) -> None:
+    """While the host that has a listener sleeps, others join it by its key: by the present one."""
+    with worker.attach(features=FEATURES | RESUME), worker.attach(2, features=FEATURES | RESUME) as made:
+        other, listener = made.open(), socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        for renewals, key in enumerate((66, 77)):
+            again = listener.dup()
+            fields = {"state": LISTENER, "proxy_id": 17 + renewals, "name": key, "place": renewals}
+            write(again.fileno(), Line(cookie_of(again), **fields).packed())
+            again.detach()
+        assert recover(worker) == 2
+        for key, error in ((66, errno.ENOENT), (77, 0)):
+            other.send("XTS_CMD_SHARE", xts_socket=5, token=9, key=key, keep_ms=0)
+            assert other.expect("XTS_REPLY_SHARE_ACK").error == error
+
+
 def tenant_in_line(name: str) -> int:
     """FNV-1a."""
     found = 0xCBF29CE484222325
