@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "attaching/attach.h"
@@ -30,6 +31,8 @@
 /* For how long the agent or the proxy may be silent: where hundreds of processes start together it gets no processor
  * for seconds. One that has ended is noticed at once. */
 #define ATTACH_TIMEOUT_MS 10000
+#define LET_GO_NS (100 * NS_PER_MS)
+#define LET_GO_LOOK_NS 200000
 
 /* If a capture cannot be written, the attachment succeeds all the same. */
 static void capture(struct channel *c)
@@ -247,12 +250,29 @@ static void note_settings(int r)
 		last_error_note(-r, "the settings given to xts_configure() or by XTS_FAULTS are not allowed");
 }
 
+/* The last queue may be the one to get. While a thread is still about to leave it, the agent takes it for in use, and
+ * puts this process behind a relay. It has been woken, but may have to wait for a CPU. */
+static void let_go(struct stack *st)
+{
+	const struct timespec pause = { .tv_nsec = LET_GO_LOOK_NS };
+	uint64_t until_ns = now_ns() + LET_GO_NS;
+
+	channel_reap(st);
+	while (st->dead && now_ns() < until_ns) {
+		pthread_mutex_unlock(&st->lock);
+		nanosleep(&pause, NULL);
+		pthread_mutex_lock(&st->lock);
+		channel_reap(st);
+	}
+}
+
 int channel_attach(struct stack *st)
 {
 	char error[ATTACH_ERROR_BYTES] = "";
 	struct channel *c = NULL;
 	int r, result = 0;
 
+	let_go(st);
 	while (st->attaching)
 		wait_for(st, &st->attach_waiters, FOREVER, false);
 	if (st->channel)

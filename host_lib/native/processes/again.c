@@ -249,7 +249,6 @@ static void try_one(struct xts_sock *s)
 
 static bool attach(struct stack *st)
 {
-	channel_reap(st); /* the last queue may be the one to get */
 	st->again.failed = !st->channel && channel_attach(st);
 	return !st->again.failed;
 }
