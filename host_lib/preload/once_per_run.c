@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/file_limit.h"
 #include "settings/environment.h"
 #include "preload.h"
 
@@ -44,7 +45,7 @@ static void make(void)
 
 	if (fd < 0)
 		return;
-	if (ftruncate(fd, sizeof *page) == 0)
+	if (xts_limited_truncate(fd, sizeof *page) == 0)
 		page = map(fd);
 	if (!page) {
 		real()->close(fd);

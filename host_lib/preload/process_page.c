@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "core/control_page.h"
+#include "common/file_limit.h"
 #include "wire/endpoint.h"
 #include "settings/environment.h"
 #include "preload.h"
@@ -104,7 +105,7 @@ static void make(void)
 	if (fd < 0)
 		return; /* no descriptor is left, and the program needs them more */
 	made = MAP_FAILED;
-	if (ftruncate(fd, sizeof *made) == 0)
+	if (xts_limited_truncate(fd, sizeof *made) == 0)
 		made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (made == MAP_FAILED) {
 		real()->close(fd);

@@ -15,6 +15,7 @@
 #include "core/process.h"
 #include "core/settings.h"
 #include "settings/environment.h"
+#include "common/file_limit.h"
 #include "common/notice.h"
 #include "common/own_descriptors.h"
 #include "core/signals.h"
@@ -103,7 +104,7 @@ static void make(void)
 
 	if (fd < 0)
 		return; /* no descriptor is left, and the program needs them more */
-	if (ftruncate(fd, sizeof *p) == 0)
+	if (xts_limited_truncate(fd, sizeof *p) == 0)
 		p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED) {
 		xts_own_close(fd);

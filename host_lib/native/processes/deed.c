@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "processes/deed.h"
+#include "common/file_limit.h"
 #include "processes/shared_status.h"
 #include "core/wait.h"
 #include "xts_private.h"
@@ -68,7 +69,7 @@ uint64_t deed_key(int fd)
 
 static void put(int fd, const void *data, size_t bytes, size_t at)
 {
-	ssize_t written = pwrite(fd, data, bytes, (off_t)at);
+	ssize_t written = xts_limited_pwrite(fd, data, bytes, (off_t)at);
 
 	(void)written; /* it is memory, and its size is sealed: an older version's has no room for what it does not know */
 }
@@ -151,7 +152,7 @@ int deed_make(struct deed_id *id)
 	while (getrandom(id->bytes, sizeof id->bytes, 0) != (ssize_t)sizeof id->bytes)
 		;
 	deed.id = *id;
-	if (pwrite(fd, &deed, sizeof deed, 0) != (ssize_t)sizeof deed || fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
+	if (xts_limited_pwrite(fd, &deed, sizeof deed, 0) != (ssize_t)sizeof deed || fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
 		close(fd);
 		return -EIO;
 	}

@@ -12,6 +12,7 @@
  * believed. A descriptor is looked at before it is used: the relatives' file and the deed say what they are.
  */
 #include "processes/record_file.h"
+#include "common/file_limit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static int write_all(int fd, const void *data, size_t bytes)
 	const uint8_t *at = data;
 
 	while (bytes) {
-		ssize_t n = write(fd, at, bytes);
+		ssize_t n = xts_limited_write(fd, at, bytes);
 
 		if (n < 0 && errno != EINTR)
 			return -errno;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "common/file_limit.h"
 #include "common/own_descriptors.h"
 #include "common/own_memory.h"
 #include "processes/relatives.h"
@@ -190,8 +191,8 @@ static struct family *make_file(void)
 
 	if (fd < 0)
 		return NULL;
-	if (ftruncate(fd, sizeof(struct relatives_file)) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0 &&
-	    pwrite(fd, &own_layout, sizeof own_layout, 0) == (ssize_t)sizeof own_layout)
+	if (xts_limited_truncate(fd, sizeof(struct relatives_file)) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0 &&
+	    xts_limited_pwrite(fd, &own_layout, sizeof own_layout, 0) == (ssize_t)sizeof own_layout)
 		f = join(fd, 0, &own_layout, sizeof(struct relatives_file));
 	if (!f) {
 		close(fd);

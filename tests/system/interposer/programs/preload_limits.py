@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import select
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -197,3 +198,32 @@ def many_waits_without_a_descriptor() -> None:
         for c, _ in idle:
             c.sendall(b"x")
         until(lambda: not any(thread.is_alive() for thread in threads))
+
+
+def _exchanges() -> bool:
+    """Without a status page, what is offloaded shows by what this host's kernel does not have."""
+    client, server = pair()
+    client.sendall(b"x")
+    kernels = {line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]}
+    return server.recv(1) == b"x" and str(os.fstat(client.fileno()).st_ino) not in kernels
+
+
+@script("interposer")
+def files_may_not_grow() -> None:
+    """SIGXFSZ, by which that limit ends programs, is about files of the program's own, and not of the library's."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # which Python ignores
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    assert _exchanges()
+    client, server = pair()
+    client.set_inheritable(True)
+    child = os.fork()
+    if not child:
+        os._exit(0 if _exchanges() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with socket.socketpair()[0] as way:
+        assert errno_of(lambda: socket.send_fds(way, [b"x"], [client.fileno()])) == errno.ENOMEM
+    assert errno_of(lambda: os.execvp("true", ["true"])) == errno.EFBIG  # it could not be kept
+    client.sendall(b"y")
+    assert server.recv(1) == b"y"
+    assert signal.SIGXFSZ not in signal.sigpending()
+    assert signal.SIGXFSZ not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
