@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "common/notice.h"
 #include "core/arguments.h"
 #include "decide.h"
 #include "kept_preload.h"
@@ -33,7 +34,7 @@
  * threads. */
 struct exec_sockets {
 	struct xts_exec_socket *sockets;
-	unsigned count, room;
+	unsigned count, room, listeners;
 };
 
 static void pack(int fd, struct descriptor d, void *argument)
@@ -46,6 +47,7 @@ static void pack(int fd, struct descriptor d, void *argument)
 	if (kept->count < kept->room)
 		kept->sockets[kept->count] = (struct xts_exec_socket){ .number = (int)d.number, .descriptor = fd };
 	kept->count++;
+	kept->listeners += !!(d.flags & DESCRIPTOR_LISTENS);
 }
 
 static size_t sockets_bytes(const struct exec_sockets *kept)
@@ -82,6 +84,17 @@ static const char *never_interposed(const struct exec_target *target, char *cons
 	return kept_preload_never(length < (int)sizeof path ? path : "/", environment);
 }
 
+/* A program may get connections by mistake. One that gets a listener is to serve it, and its clients would wait. */
+static void tell_left(const struct exec_sockets *kept, const struct exec_target *target, const char *why)
+{
+	preload_log("exec: the new program cannot use its %u offloaded sockets: %s", kept->count, why);
+	if (kept->listeners)
+		xts_notice(
+			"%s (process %d): %s, which it executes, cannot serve the %u offloaded listeners that it gets: %s",
+			report_program(), (int)getpid(), target->path ? target->path : "the program", kept->listeners,
+			why);
+}
+
 /* The memfd with the sockets that are kept; -1: there are none, or nobody could take them; -errno. */
 static int give_up_sockets(struct exec_sockets *kept, const struct exec_target *target, char *const *environment)
 {
@@ -93,7 +106,7 @@ static int give_up_sockets(struct exec_sockets *kept, const struct exec_target *
 		return -1;
 	why = never_interposed(target, environment);
 	if (why) {
-		preload_log("exec: the new program cannot use its %u offloaded sockets: %s", kept->count, why);
+		tell_left(kept, target, why);
 		return -1;
 	}
 	kept->room = kept->count;

@@ -58,6 +58,7 @@ def test_an_environment_without_the_interposer(bed: PreloadBed, server: socket.s
     shown, said = left(bed, server, change, sys.executable, "-c", SHOW)
     assert shown == NOTHING
     assert "cannot use its 2 offloaded sockets: its environment does not name it" in said
+    assert f"{sys.executable}, which it executes, cannot serve the 1 offloaded listeners that it gets" in said
     with server.accept()[0] as peer:
         peer.settimeout(WAIT_S)
         assert (peer.recv(10), peer.recv(10)) == (b"hello", b""), "the connection has ended with its program"
