@@ -68,6 +68,16 @@ static ssize_t stream_write(void *cookie, const char *data, size_t bytes)
 	return (ssize_t)done;
 }
 
+/* As a socket's: programs ask for it to find out whether they may seek. */
+static int stream_seek(void *cookie, off64_t *at, int whence)
+{
+	(void)cookie;
+	(void)at;
+	(void)whence;
+	errno = ESPIPE;
+	return -1;
+}
+
 static int stream_close(void *cookie)
 {
 	struct stream *stream = cookie;
@@ -87,7 +97,9 @@ static int stream_close(void *cookie)
 
 static FILE *open_stream(int fd, const char *mode)
 {
-	cookie_io_functions_t functions = { .read = stream_read, .write = stream_write, .close = stream_close };
+	cookie_io_functions_t functions = {
+		.read = stream_read, .write = stream_write, .seek = stream_seek, .close = stream_close
+	};
 	struct stream *stream = calloc(1, sizeof *stream);
 
 	if (!stream)

@@ -220,13 +220,15 @@ def streams_on_sockets() -> None:
     LIBC.fdopen.restype = ctypes.c_void_p
     fd = os.dup(client.fileno())
     stream = ctypes.c_void_p(LIBC.fdopen(fd, b"r+"))
+    line = ctypes.create_string_buffer(100)
     assert stream.value
     assert LIBC.fileno(stream) == fd
+    for call in (lambda: libc("fseek", stream, ctypes.c_long(0), os.SEEK_CUR), lambda: libc("fgetpos", stream, line)):
+        assert errno_of(call) == errno.ESPIPE
     LIBC.fprintf(stream, b"hello %d\n", 5)
     assert LIBC.fflush(stream) == 0
     assert server.recv(100) == b"hello 5\n"
     server.sendall(b"a line\nand more\n")
-    line = ctypes.create_string_buffer(100)
     assert LIBC.fgets(line, 100, stream)
     assert line.value == b"a line\n"
     assert LIBC.fclose(stream) == 0
