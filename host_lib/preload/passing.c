@@ -9,6 +9,7 @@
 #include "preload.h"
 
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "decide.h"
@@ -16,7 +17,8 @@
 #include "passing.h"
 #include "process_page.h"
 
-#define CONTROL_MAX 8192u /* for a message with offloaded sockets; the kernel passes at most 253 descriptors */
+#define CONTROL_MAX 8192u /* for a message with offloaded sockets */
+#define CARRIERS_MAX 253  /* the kernel passes no more descriptors (SCM_MAX_FD) */
 
 /* Descriptor i of a control message. Returns 0 if there is one. */
 static int descriptor_at(const struct cmsghdr *c, size_t i, int *fd)
@@ -104,8 +106,10 @@ static int put_carriers(struct msghdr *message, int *carriers)
 
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = next_control(message, c)) {
 		for (size_t i = 0; descriptor_at(c, i, &fd) == 0; i++) {
-			r = carrier_of(fd, &carriers[count]);
+			r = count < CARRIERS_MAX ? carrier_of(fd, &carriers[count]) : -1;
 			if (r < 0) {
+				if (count == CARRIERS_MAX)
+					errno = ETOOMANYREFS;
 				close_carriers(carriers, count);
 				return -1;
 			}
@@ -116,29 +120,42 @@ static int put_carriers(struct msghdr *message, int *carriers)
 	return count;
 }
 
+static ssize_t send_carriers(int fd, const struct msghdr *message, int flags, int *carriers)
+{
+	struct msghdr copy = *message;
+	int count, before;
+	ssize_t sent;
+
+	copy.msg_control = malloc(message->msg_controllen); /* much for a stack */
+	if (!copy.msg_control) {
+		errno = ENOMEM;
+		return -1;
+	}
+	memcpy(copy.msg_control, message->msg_control, message->msg_controllen);
+	count = put_carriers(&copy, carriers);
+	sent = count < 0 ? -1 : real()->sendmsg(fd, &copy, flags);
+	close_carriers(carriers, count);
+	before = errno;
+	free(copy.msg_control);
+	errno = before;
+	return sent;
+}
+
 ssize_t passing_send(int fd, const struct msghdr *message, int flags)
 {
-	_Alignas(struct cmsghdr) uint8_t control[CONTROL_MAX];
-	struct msghdr copy = *message;
-	int carriers[CONTROL_MAX / sizeof(int)], count = count_offloaded(message);
-	ssize_t sent;
+	int count = count_offloaded(message);
 
 	if (count < 0)
 		return -1;
 	if (count == 0)
 		return real()->sendmsg(fd, message, flags);
-	if (message->msg_controllen > sizeof control) {
+	if (message->msg_controllen > CONTROL_MAX) {
 		errno = ETOOMANYREFS;
 		return -1;
 	}
-	memcpy(control, message->msg_control, message->msg_controllen);
-	copy.msg_control = control;
-	count = put_carriers(&copy, carriers);
-	if (count < 0)
-		return -1;
-	sent = real()->sendmsg(fd, &copy, flags);
-	close_carriers(carriers, count);
-	return sent;
+	int carriers[CARRIERS_MAX];
+
+	return send_carriers(fd, message, flags, carriers);
 }
 
 int passing_send_all(int fd, struct mmsghdr *messages, unsigned count, int flags)

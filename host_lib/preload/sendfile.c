@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/arguments.h"
@@ -84,19 +85,40 @@ static int check_source(int in, const off_t *offset, size_t count, off_t *at)
 	return *at >= SURE_OFFSET || S_ISDIR(status.st_mode) ? ask_kernel(in, offset, count) : 0;
 }
 
+/* Not on the stack: the kernel's calls use none, and so a program may have threads with little of it. */
+static char *buffer_of(size_t room)
+{
+	char *buffer = malloc(room ? room : 1);
+
+	if (!buffer)
+		errno = ENOMEM;
+	return buffer;
+}
+
+static void release(char *buffer)
+{
+	int before = errno;
+
+	free(buffer);
+	errno = before;
+}
+
 static ssize_t send_file(int s, int in, off_t *offset, size_t count)
 {
-	char buffer[COPY_BYTES];
-	size_t done = 0;
+	size_t done = 0, room = count < COPY_BYTES ? count : COPY_BYTES;
 	ssize_t r = 0;
+	char *buffer;
 	off_t at;
 
 	if (check_source(in, offset, count, &at) < 0)
 		return -1;
 	if (count > SEND_BYTES_MAX)
 		count = SEND_BYTES_MAX;
+	buffer = buffer_of(room);
+	if (!buffer)
+		return -1;
 	while (done < count) {
-		size_t part = count - done < sizeof buffer ? count - done : sizeof buffer;
+		size_t part = count - done < room ? count - done : room;
 		ssize_t had = real()->pread(in, buffer, part, at);
 
 		r = had;
@@ -110,6 +132,7 @@ static ssize_t send_file(int s, int in, off_t *offset, size_t count)
 		if (r < had)
 			break;
 	}
+	release(buffer);
 	if (offset)
 		*offset = at;
 	else if (done)
@@ -181,15 +204,19 @@ static ssize_t look_into_pipe(int pipe_in, const int aside[2], char *buffer, siz
 static ssize_t pipe_to_socket(int pipe_in, int s, size_t bytes, unsigned flags)
 {
 	bool wait = pipe_waits(pipe_in, flags);
-	char buffer[COPY_BYTES];
+	size_t done = 0, room = bytes < COPY_BYTES ? bytes : COPY_BYTES;
+	char *buffer = buffer_of(room);
 	int aside[2];
-	size_t done = 0;
 	ssize_t r = 0;
 
-	if (real()->pipe2(aside, O_CLOEXEC) < 0)
+	if (!buffer)
 		return -1;
+	if (real()->pipe2(aside, O_CLOEXEC) < 0) {
+		release(buffer);
+		return -1;
+	}
 	while (done < bytes) {
-		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
+		size_t part = bytes - done < room ? bytes - done : room;
 		ssize_t had = look_into_pipe(pipe_in, aside, buffer, part, wait && !done);
 
 		r = had;
@@ -203,6 +230,7 @@ static ssize_t pipe_to_socket(int pipe_in, int s, size_t bytes, unsigned flags)
 			break;
 	}
 	close_both(aside);
+	release(buffer);
 	return done ? (ssize_t)done : r;
 }
 
