@@ -19,6 +19,9 @@
 
 #define CONTROL_MAX 8192u /* for a message with offloaded sockets */
 #define CARRIERS_MAX 253  /* the kernel passes no more descriptors (SCM_MAX_FD) */
+/* For the outcome of a connect: */
+#define WAITING_MS 1000
+#define NOT_WAITING_MS 10
 
 /* Descriptor i of a control message. Returns 0 if there is one. */
 static int descriptor_at(const struct cmsghdr *c, size_t i, int *fd)
@@ -72,14 +75,29 @@ static int count_offloaded(const struct msghdr *message)
 	return count;
 }
 
+/* A connection that is being made belongs to nobody else yet. Its outcome is a round trip away, mostly: a call that
+ * may wait does so for a moment. */
+static int pass_or_wait(struct descriptor d, int kernel_fd, int patience_ms)
+{
+	struct pollfd outcome = { .fd = (int)d.number, .events = POLLOUT };
+	int carrier = XTS(xts_pass((int)d.number, kernel_fd));
+
+	if (carrier >= 0 || errno != EOPNOTSUPP)
+		return carrier;
+	if (XTS(xts_poll(&outcome, 1, patience_ms)) == 1)
+		return XTS(xts_pass((int)d.number, kernel_fd));
+	errno = EOPNOTSUPP;
+	return -1;
+}
+
 /* 0: *carrier is sent in its place; 1: the descriptor is sent unchanged; -1 and errno. */
-static int carrier_of(int fd, int *carrier)
+static int carrier_of(int fd, int patience_ms, int *carrier)
 {
 	struct descriptor d = descriptor_get(fd);
 
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return 1;
-	*carrier = XTS(xts_pass((int)d.number, d.flags & DESCRIPTOR_ALSO_LOCAL ? fd : -1));
+	*carrier = pass_or_wait(d, d.flags & DESCRIPTOR_ALSO_LOCAL ? fd : -1, patience_ms);
 	if (*carrier >= 0)
 		return 0;
 	if (errno == ENOTCONN)
@@ -99,14 +117,14 @@ static void close_carriers(const int *carriers, int count)
 }
 
 /* Puts the carriers into the message's private copy of its control data. Returns how many; -1 and errno: none. */
-static int put_carriers(struct msghdr *message, int *carriers)
+static int put_carriers(struct msghdr *message, int patience_ms, int *carriers)
 {
 	int count = 0, fd, r;
 	INSIDE;
 
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = next_control(message, c)) {
 		for (size_t i = 0; descriptor_at(c, i, &fd) == 0; i++) {
-			r = count < CARRIERS_MAX ? carrier_of(fd, &carriers[count]) : -1;
+			r = count < CARRIERS_MAX ? carrier_of(fd, patience_ms, &carriers[count]) : -1;
 			if (r < 0) {
 				if (count == CARRIERS_MAX)
 					errno = ETOOMANYREFS;
@@ -118,6 +136,11 @@ static int put_carriers(struct msghdr *message, int *carriers)
 		}
 	}
 	return count;
+}
+
+static bool may_wait(int fd, int flags)
+{
+	return !(flags & MSG_DONTWAIT) && !(real()->fcntl(fd, F_GETFL) & O_NONBLOCK);
 }
 
 static ssize_t send_carriers(int fd, const struct msghdr *message, int flags, int *carriers)
@@ -132,7 +155,7 @@ static ssize_t send_carriers(int fd, const struct msghdr *message, int flags, in
 		return -1;
 	}
 	memcpy(copy.msg_control, message->msg_control, message->msg_controllen);
-	count = put_carriers(&copy, carriers);
+	count = put_carriers(&copy, may_wait(fd, flags) ? WAITING_MS : NOT_WAITING_MS, carriers);
 	sent = count < 0 ? -1 : real()->sendmsg(fd, &copy, flags);
 	close_carriers(carriers, count);
 	before = errno;

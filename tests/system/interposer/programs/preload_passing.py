@@ -54,6 +54,23 @@ def a_connection_that_comes_back_ends_with_its_last_descriptor() -> None:
 
 
 @script("as the kernel")
+def a_connection_that_is_being_made_is_passed() -> None:
+    """As Dante does: one process connects, and another one takes it from there."""
+    for waits in (True, False):
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client, way() as (here, there):
+            client.setblocking(False)
+            here.setblocking(waits)
+            assert client.connect_ex(server.getsockname()) == errno.EINPROGRESS
+            on_its_way(here, client)
+            (number,) = received(there)
+            with socket.socket(fileno=number) as got, server.accept()[0] as peer:
+                assert select.select([], [got], [], DEADLINE_S)[1]
+                assert got.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+                got.sendall(b"passed")
+                assert peer.recv(100) == b"passed"
+
+
+@script("as the kernel")
 def a_connection_of_which_a_part_of_the_descriptors_comes_back() -> None:
     """The receiver has room for fewer of them. The kernel closes the rest."""
     client, server = pair()

@@ -20,12 +20,12 @@
 #include <unistd.h>
 
 #define SOME 100
-#define CHECK(condition)                                                     \
-	do {                                                                 \
-		if (!(condition)) {                                          \
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) { \
 			fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
-			exit(1);                                             \
-		}                                                            \
+			exit(1); \
+		} \
 	} while (0)
 
 static void connected(int ends[2])
