@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from beds.booted import Machine
-from beds.package_site import DEVICE, GREETING, SERVER, USER, Site, fetch, install, raised, wait
+from beds.package_site import DEVICE, FETCH, GREETING, SERVER, USER, Site, fetch, install, raised, wait
 
 pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.afxdp, pytest.mark.timeout(1800)]
 PROGRAMS = Path(__file__).with_name("programs")
@@ -135,6 +135,23 @@ def test_a_roll_back_ends_no_connection(site: Site) -> None:
     """The package before is installed, and its binary takes over from the living new one; and forth again."""
     for folder in ("older", "today"):
         nothing_noticed(site, lambda folder=folder: install(site.device, folder, DEVICE))  # type: ignore[misc]
+
+
+def test_an_administrator_may_have_it_started_again(site: Site) -> None:
+    """UPGRADE=restart: connections end at once, and new ones are served."""
+    before, settings = main_pid(site), "/etc/default/xts-proxy"
+    site.device.write(settings, "UPGRADE=restart\n")
+    try:
+        with holder(site) as ask:
+            assert ask() == "0 ended"
+            install(site.device, "older", DEVICE)
+            assert ask() == f"{CONNECTIONS} ended", journal(site)
+        assert active(site) and main_pid(site) not in (before, "0")
+        assert not alive(site.device, before)
+        wait(lambda: GREETING in site.host.run("xts", "run", *FETCH, user=USER, check=False), "new connection")
+    finally:
+        site.device.run("rm", settings)
+    install(site.device, "today", DEVICE)
 
 
 def test_the_log_says_who_has_taken_over(site: Site) -> None:
