@@ -175,6 +175,7 @@ class _Accepting:
                 if listener.fileno() in found:
                     with suppress(TimeoutError):  # it was nobody of our kind
                         self._meet(listener.request(0.0))
+                        listener.check()
 
     def _meet(self, request: rdma_cm.Request) -> None:
         """Serves an agent until it has gone, or refuses it."""

@@ -132,6 +132,7 @@ class Channel:
         with _as_os_errors("the RDMA connection manager (modprobe rdma_ucm)"):
             self.native = cmid.CMEventChannel()
         self.listener: Any = None
+        self.removed = False  # its device has gone, and waits until nobody uses it any more
         [self._fd] = _opened_channels() - before
 
     def fileno(self) -> int:
@@ -152,6 +153,7 @@ class Channel:
                 asks = event.event_type == names.RDMA_CM_EVENT_CONNECT_REQUEST
                 ident = cmid.CMID(creator=event, listen_id=self.listener) if asks else None
                 event.ack_cm_event()
+            self.removed |= name == "DEVICE_REMOVAL"
             if request or ident is None:
                 return name, data, ident
             Request(self, ident, data).reject()
@@ -343,18 +345,23 @@ class Listener:
 
     def request(self, timeout_s: float) -> Request:
         """The next peer of our kind; others are refused. No connection of this listener may be open. TimeoutError.
-        OSError ENODEV: the device has gone, and waits until nobody uses it any more."""
+        OSError as check()."""
         deadline = time.monotonic() + timeout_s
         while True:
-            name, said, ident = self._channel.event(deadline - time.monotonic(), request=True)
-            if name == "DEVICE_REMOVAL":
-                raise OSError(errno.ENODEV, "the RDMA device was removed")
+            _, said, ident = self._channel.event(deadline - time.monotonic(), request=True)
+            self.check()
             if ident is None:
                 continue
             request = Request(self._channel, ident, said)
             if said.startswith(HELLO):
                 return request
             request.reject()
+
+    def check(self) -> None:
+        """OSError ENODEV: the device has gone. Listener and connection each hear of it once, on one channel: whichever
+        event is read first, the other one may go with the connection."""
+        if self._channel.removed:
+            raise OSError(errno.ENODEV, "the RDMA device was removed")
 
     def close(self) -> None:
         self._channel.listener.close()
