@@ -370,10 +370,12 @@ class SimulatedCard:
         match words:
             case ["daemon-reload"]:
                 self._change()
-            case ["list-unit-files", "--no-legend", "--full", unit]:
-                if f"/etc/systemd/system/{unit}" not in self.files:
-                    return ""
-                return f"{unit} {'enabled' if unit in self.enabled else 'disabled'} enabled\n"
+            case ["list-unit-files", "--no-legend", "--full", "--type=service"]:
+                folder = "/etc/systemd/system/"
+                units = (path.removeprefix(folder) for path in self.files if path.startswith(folder))
+                made = [unit for unit in units if unit.endswith(".service")]
+                rows = [f"{unit} {'enabled' if unit in self.enabled else 'disabled'} enabled\n" for unit in made]
+                return "".join([*rows, "systemd-journald.service static -\n"])
             case ["enable" | "disable" as verb, unit]:
                 self._change()
                 (self.enabled.add if verb == "enable" else self.enabled.discard)(unit)

@@ -182,8 +182,10 @@ class UnitEnabled:
             yield Setting(self.name, BOOT_UNIT), "enabled"
 
     def read(self, setting: Setting, view: View) -> Value:
-        shown = view.output("systemctl", "list-unit-files", "--no-legend", "--full", setting.place).split()
-        return shown[1] if len(shown) > 1 and shown[0] == setting.place else None
+        # All services: asked for one that is not there, systemctl fails without a word.
+        shown = view.output("systemctl", "list-unit-files", "--no-legend", "--full", "--type=service")
+        rows = (line.split() for line in shown.splitlines())
+        return next((row[1] for row in rows if len(row) > 1 and row[0] == setting.place), None)
 
     def actions(self, setting: Setting, old: Value, new: Value) -> tuple[Action, ...]:
         return (Run(("systemctl", "enable" if new == "enabled" else "disable", setting.place)),)
