@@ -7,6 +7,7 @@ device serves. A table of our own leaves the tables of others as they are; what 
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,8 @@ from .wanted import Wanted
 _PLACE = {"family": "inet", "table": "xts_bluefield"}
 _TABLE = {"family": "inet", "name": "xts_bluefield"}
 
+#: It is in Debian's package netbase, which a small system may lack.
+_PROTOCOLS = "/etc/protocols"
 _IN_NO_BRIDGE = "in no bridge"
 
 
@@ -93,6 +96,8 @@ class FirewallTable:
 
     def read(self, setting: Setting, view: View) -> Value:
         names = view.json("nft", "-j", "list", "tables")["nftables"]
+        if view.machine.read(_PROTOCOLS) is None:  # nft reads it, and says "Could not resolve protocol name"
+            raise OSError(errno.ENOENT, f"there is no {_PROTOCOLS}, which nft needs (package netbase)")
         if not any(one.get("table", {}).get("name") == _TABLE["name"] for one in names):
             return None
         shown = view.json("nft", "-j", "list", "table", "inet", _TABLE["name"])["nftables"]

@@ -79,6 +79,7 @@ class SimulatedCard:
         self.files: dict[str, str] = {
             "/sys/devices/system/cpu/isolated": "\n",
             "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "0\n",
+            "/etc/protocols": "tcp\t6\tTCP\n",
         }
         self.grub = ""
         self.enabled: set[str] = set()

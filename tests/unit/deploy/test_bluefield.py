@@ -396,6 +396,14 @@ def test_a_missing_tool_is_said_before_anything_is_done(tool: str, path: Path) -
     assert machine.changes == 0 and not path.exists()
 
 
+def test_a_file_that_nft_needs_is_asked_for_before_anything_is_done(path: Path) -> None:
+    machine = card()
+    del machine.files["/etc/protocols"]
+    with Journal.opened(path) as journal, pytest.raises(OSError, match=r"there is no /etc/protocols.*package netbase"):
+        apply(parse(RUNNING, "f"), machine, journal, nothing)
+    assert machine.changes == 0 and not path.exists()
+
+
 def test_functions_whose_interfaces_cannot_do_xdp_are_refused_before_they_are_made(path: Path) -> None:
     """BlueField makes a function when it starts, which answers for the others."""
     machine = card()
