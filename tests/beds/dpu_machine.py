@@ -1,5 +1,6 @@
-"""An emulated machine of arm64 as the DPU: another kernel and another processor, with the packages installed, and two
-network cards. One leads to the host, the other one to a network; both of these are network namespaces here.
+"""An emulated machine of arm64 as the DPU: another kernel and another processor, with the packages installed, and
+three network cards. One leads to the host, the second to a network, the third to the host once more, through a switch
+that can lose frames (dpu_switch.py). Host, network and switch are network namespaces here.
 
 The machine is booted by tests/arm64/boot from the root that `tests/arm64/run --root` has made. It carries out commands
 that come as files in a folder which both machines see (tests/dpu/programs/serve_requests.py).
@@ -26,15 +27,20 @@ from typing import Any, Self
 
 from xts_lab import netns
 
+from beds.dpu_switch import CARD_PORT, HOST_PORT, SWITCH, Switch
+
 TOP = Path(__file__).resolve().parents[2]
 ROOT = TOP / "build/arm64/root"
 SERVES = TOP / "tests/dpu/programs/serve_requests.py"
 HOST, NET = "xts-dpu-host", "xts-dpu-net"
 #: Of the machine's cards.
-XTS_MAC, UPLINK_MAC = "52:54:00:dc:00:01", "52:54:00:dc:00:02"
+XTS_MAC, UPLINK_MAC, SWITCHED_MAC = (f"52:54:00:dc:00:0{n}" for n in (1, 2, 3))
 DEVICE_ADDRESS, SERVER_ADDRESS = "198.18.9.1", "198.18.9.2"
-HOST_INTERFACE, NET_INTERFACE = "xts0", "wire"
+HOST_INTERFACE, SWITCHED_INTERFACE, NET_INTERFACE = "xts0", "xts1", "wire"
 CONFIGURATION, TOKEN_KEY = "/etc/xts/xts-proxy.toml", "/etc/xts/token.key"
+#: The second proxy is for the third card.
+SECOND = "xts-proxy@second"
+SECOND_CONFIGURATION, SECOND_CONTROL = "/etc/xts/xts-proxy-second.toml", "/run/xts/second.sock"
 #: The machine is some 20 times slower than this one, and its tests share this one's cores.
 BOOT_S, COMMAND_S = 600.0, 120.0
 
@@ -63,6 +69,11 @@ def ip(namespace: str, *words: str) -> str:
     return done.stdout
 
 
+def mac_of(interface: str) -> str:
+    """The address of an interface of the host."""
+    return str(json.loads(ip(HOST, "-json", "link", "show", interface))[0]["address"])
+
+
 class Dpu:
     """A context manager: inside, the machine is up, with addresses on its cards, and its proxy is configured and runs.
     There can be one at a time."""
@@ -76,11 +87,12 @@ class Dpu:
             self.folder = Path(tempfile.mkdtemp(prefix="xts-dpu-"))
             self.folder.chmod(0o755)  # the agent, which gives up root, looks whether its endpoint is there
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            for name in (HOST, NET):
+            for name in (HOST, NET, SWITCH):
                 netns.create(name)
                 stack.callback(netns.remove, name)
             self._boot(stack)
             self._networks()
+            self.switch = stack.enter_context(Switch(self.folder))
             self._stack = stack.pop_all()
         try:
             self._configure()
@@ -96,8 +108,8 @@ class Dpu:
         machine = self.folder / "machine"
         (machine / "requests").mkdir(parents=True)
         shutil.copy(SERVES, machine / "serve_requests.py")
-        taps = tap(HOST, HOST_INTERFACE), tap(NET, NET_INTERFACE)
-        cards = [f"--nic={fd},{mac}" for fd, mac in zip(taps, (XTS_MAC, UPLINK_MAC), strict=True)]
+        taps = tap(HOST, HOST_INTERFACE), tap(NET, NET_INTERFACE), tap(SWITCH, CARD_PORT)
+        cards = [f"--nic={fd},{mac}" for fd, mac in zip(taps, (XTS_MAC, UPLINK_MAC, SWITCHED_MAC), strict=True)]
         command = [str(TOP / "tests/arm64/boot"), "--machine", str(machine)]
         for card in cards:
             command += card.split("=", 1)
@@ -128,7 +140,8 @@ class Dpu:
             time.sleep(0.02)
 
     def _networks(self) -> None:
-        for namespace, name in ((HOST, HOST_INTERFACE), (NET, NET_INTERFACE)):
+        ip(HOST, "link", "add", SWITCHED_INTERFACE, "type", "veth", "peer", "name", HOST_PORT, "netns", SWITCH)
+        for namespace, name in ((HOST, HOST_INTERFACE), (HOST, SWITCHED_INTERFACE), (NET, NET_INTERFACE)):
             ip(namespace, "link", "set", "lo", "up")
             ip(namespace, "link", "set", name, "up")
         ip(NET, "address", "add", f"{SERVER_ADDRESS}/24", "dev", NET_INTERFACE)
@@ -136,20 +149,18 @@ class Dpu:
     def _configure(self) -> None:
         """As deploy/docs/how-to/bluefield.md has it for two machines, each with one queue."""
         names = {link["address"]: link["ifname"] for link in json.loads(self.run("ip", "-json", "link"))}
-        for mac, name in ((XTS_MAC, "xts0"), (UPLINK_MAC, "uplink")):
+        for mac, name in ((XTS_MAC, "xts0"), (UPLINK_MAC, "uplink"), (SWITCHED_MAC, "xts1")):
             self.run("ip", "link", "set", names[mac], "down")
             self.run("ip", "link", "set", names[mac], "name", name)
             self.run("ip", "link", "set", name, "up")
         self.run("ip", "address", "add", f"{DEVICE_ADDRESS}/24", "dev", "uplink")
-        host_mac = json.loads(ip(HOST, "-json", "link", "show", HOST_INTERFACE))[0]["address"]
         key = os.urandom(32).hex() + "\n"
         self.write(TOKEN_KEY, key)
         self.run("sh", "-c", f"chown xts: {TOKEN_KEY} && chmod 0600 {TOKEN_KEY}")
         self.key = self.folder / "token.key"
         self.key.touch(0o600)
         self.key.write_text(key)
-        keys = {"queue": "afxdp", "interface": "xts0", "peer_mac": host_mac, "queues": "0", "token_key": TOKEN_KEY}
-        self.set_keys({name: json.dumps(value) for name, value in keys.items()})
+        self.set_keys(queue="afxdp", interface="xts0", peer_mac=mac_of(HOST_INTERFACE), queues="0", token_key=TOKEN_KEY)
         self.run("systemctl", "restart", "xts-proxy", check=False)
         assert self.run("systemctl", "is-active", "xts-proxy", check=False) == "active\n", self.journal()
 
@@ -167,25 +178,39 @@ class Dpu:
         assert told["status"] == 0 or not check, f"{' '.join(command)}: {told['said']}"
         return str(told["said"])
 
-    def set_keys(self, values: dict[str, str]) -> None:
-        """In the proxy's configuration, as installed."""
-        lines = self.run("cat", CONFIGURATION).splitlines()
+    def set_keys(self, configuration: str = CONFIGURATION, **values: object) -> None:
+        """In a proxy's configuration, as installed."""
+        lines = self.run("cat", configuration).splitlines()
         for key, value in values.items():
             at = next(number for number, line in enumerate(lines) if line.removeprefix("# ").startswith(f"{key} = "))
-            lines[at] = f"{key} = {value}"
-        self.write(CONFIGURATION, "\n".join(lines) + "\n")
+            lines[at] = f"{key} = {json.dumps(value)}"
+        self.write(configuration, "\n".join(lines) + "\n")
 
     def write(self, path: str, text: str) -> None:
         given = self.folder / "machine/given"
         given.write_text(text)
         self.run("cp", "/run/machine/given", path)
 
-    def status(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(self.run("xts-proxy", "status", "--json"))
+    @contextlib.contextmanager
+    def second_proxy(self, reliable: str = "off") -> Iterator[None]:
+        """Inside, the third card has a proxy, too, as deploy/docs/how-to/install.md says for several interfaces. With
+        `reliable` "on" frames that its wire loses are sent again."""
+        self.run("cp", "--preserve", CONFIGURATION, SECOND_CONFIGURATION)
+        keys = {"interface": "xts1", "control": SECOND_CONTROL, "steering": "none", "reliable": reliable}
+        self.set_keys(SECOND_CONFIGURATION, peer_mac=mac_of(SWITCHED_INTERFACE), **keys)
+        self.run("systemctl", "start", SECOND, check=False)
+        try:
+            assert self.run("systemctl", "is-active", SECOND, check=False) == "active\n", self.journal(SECOND)
+            yield
+        finally:
+            self.run("systemctl", "stop", SECOND)
+
+    def status(self, *options: str) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(self.run("xts-proxy", "status", "--json", *options))
         return told
 
-    def journal(self) -> str:
-        return self.run("journalctl", "--no-pager", "--lines=60", "--unit=xts-proxy", check=False)
+    def journal(self, unit: str = "xts-proxy") -> str:
+        return self.run("journalctl", "--no-pager", "--lines=60", f"--unit={unit}", check=False)
 
     def log(self) -> str:
         """What the boot has said."""
@@ -194,10 +219,10 @@ class Dpu:
     # --- the host --------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def agent(self, *options: str) -> Iterator[str]:
+    def agent(self, *options: str, interface: str = HOST_INTERFACE, peer_mac: str = XTS_MAC) -> Iterator[str]:
         """The host's agent: its endpoint."""
         endpoint = str(self.folder / "endpoint.sock")
-        given = {"interface": HOST_INTERFACE, "peer-mac": XTS_MAC, "endpoint": endpoint, "queues": "1"}
+        given = {"interface": interface, "peer-mac": peer_mac, "endpoint": endpoint, "queues": "1"}
         given["token-key"] = str(self.key)
         words = [word for name, value in given.items() for word in (f"--{name}", value)]
         command = entered(HOST, sys.executable, "-m", "xts_agent", *words, *options)

@@ -4,29 +4,23 @@ one: `tests/dpu/run`."""
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import socket
 import ssl
-import subprocess
-import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from beds import dpu_machine
 from beds.authority import Authority
-from beds.dpu_machine import DEVICE_ADDRESS, HOST, NET, SERVER_ADDRESS, Dpu, entered
+from beds.dpu_machine import DEVICE_ADDRESS, NET, SERVER_ADDRESS, Dpu
+from beds.dpu_programs import PORT, ask, running, says, transferred, until, visit
 from beds.name_server import IPV4, NameServer
 from xts_lab import netns
 
 pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.afxdp, pytest.mark.timeout(4800)]
-PROGRAMS = Path(__file__).with_name("programs")
-RULES = str(PROGRAMS / "everything.rules")
-XTS = str(Path(sys.executable).with_name("xts"))
-PORT, LATE_PORT, TLS_PORT = 8090, 8091, 8443
+LATE_PORT, TLS_PORT = 8091, 8443
 AUTHORITY = Authority()
 ISSUED = AUTHORITY.issue("localhost")
 TLS = """
@@ -39,100 +33,6 @@ key = "/etc/xts/web.key"
 name = "default"
 file = "/etc/xts/roots.pem"
 """
-SECONDS = 120.0
-
-
-@pytest.fixture(scope="module")
-def dpu() -> Iterator[Dpu]:
-    faulthandler.cancel_dump_traceback_later()  # that this one waits for minutes is no riddle
-    if not (dpu_machine.ROOT / "etc").is_dir():
-        command = [dpu_machine.TOP / "tests/arm64/run", "--root"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    with Dpu() as made:
-        yield made
-
-
-@pytest.fixture
-def endpoint(dpu: Dpu) -> Iterator[str]:
-    """Where one program at a time has the queue."""
-    with dpu.agent() as made:
-        yield made
-
-
-@pytest.fixture
-def relayed(dpu: Dpu) -> Iterator[str]:
-    """Where a relay has it, and carries the frames of several programs."""
-    with dpu.agent("--relayed-max", "16") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def server(dpu: Dpu) -> Iterator[None]:
-    """In the network behind the machine."""
-    command = entered(NET, sys.executable, str(PROGRAMS / "echo_server.py"), SERVER_ADDRESS, str(PORT))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout and process.stdout.readline() == "up\n"
-            yield
-        finally:
-            process.kill()
-
-
-def under_xts(name: str, *arguments: object) -> list[str]:
-    """A program of the host, as it is. With a socket that is not offloaded it ends with an error."""
-    program = sys.executable, str(PROGRAMS / name), *map(str, arguments)
-    return entered(HOST, XTS, "run", "--strict", "--rules", RULES, "--", *program)
-
-
-@contextlib.contextmanager
-def running(dpu: Dpu, endpoint: str, name: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    pipe, env = subprocess.PIPE, dpu.environment(endpoint)
-    with subprocess.Popen(under_xts(name, *arguments), env=env, stdin=pipe, stdout=pipe, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def says(process: subprocess.Popen[str]) -> str:
-    assert process.stdout
-    return process.stdout.readline().strip()
-
-
-def ask(process: subprocess.Popen[str]) -> str:
-    assert process.stdin
-    process.stdin.write("\n")
-    process.stdin.flush()
-    return says(process)
-
-
-def transferred(dpu: Dpu, endpoint: str, count: int) -> str:
-    command = under_xts("transfer.py", SERVER_ADDRESS, PORT, count)
-    env = dpu.environment(endpoint)
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
-    return done.stdout.strip() or done.stderr
-
-
-def visit(port: int) -> bytes:
-    """What a server of the host answers to somebody in the network."""
-    with netns.inside(NET):
-        made = socket.socket()
-    with made:
-        made.settimeout(30)
-        made.connect((DEVICE_ADDRESS, port))
-        made.sendall(b"a visitor")
-        return made.recv(100)
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while True:
-        with contextlib.suppress(OSError):
-            if holds():
-                return
-        assert time.monotonic() < deadline, f"no {what} in {SECONDS:g} s"
-        time.sleep(0.2)
 
 
 def test_it_is_another_machine(dpu: Dpu) -> None:
