@@ -31,6 +31,14 @@ def _match(left: dict[str, Any], right: Any, operator: str = "==") -> dict[str, 
     return {"match": {"op": operator, "left": left, "right": right}}
 
 
+def _plain(match: Any) -> Any:
+    """As newer nft shows it, whatever this one does: a set of one element is that element."""
+    inner = match.get("match", {}) if isinstance(match, dict) else {}
+    right = inner.get("right")
+    one: list[Any] = right.get("set", []) if isinstance(right, dict) else []
+    return {"match": {**inner, "right": one[0]}} if len(one) == 1 else match
+
+
 def table(wanted: WantedFirewall) -> list[Any]:
     """The table, its chain and its rules, as `nft -j list` shows them."""
     chain = {**_PLACE, "name": "uplink", "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}
@@ -41,7 +49,7 @@ def table(wanted: WantedFirewall) -> list[Any]:
     ]
     if wanted.tcp_ports:
         ports = {"set": sorted(set(wanted.tcp_ports))}
-        rules.append([_match({"payload": {"protocol": "tcp", "field": "dport"}}, ports), {"accept": None}])
+        rules.append([_plain(_match({"payload": {"protocol": "tcp", "field": "dport"}}, ports)), {"accept": None}])
     rules.append([{"drop": None}])
     made = [{"rule": {**_PLACE, "chain": "uplink", "expr": rule}} for rule in rules]
     return [{"table": dict(_TABLE)}, {"chain": chain}, *made]
@@ -112,7 +120,8 @@ class FirewallTable:
 
     def what(self, setting: Setting, new: Value) -> str:
         rules = [one["rule"]["expr"] for one in new or () if "rule" in one]
-        ports: list[int] = next((expr[0]["match"]["right"]["set"] for expr in rules if _is_ports(expr)), [])
+        right: Any = next((expr[0]["match"]["right"] for expr in rules if _is_ports(expr)), {"set": []})
+        ports: list[int] = right["set"] if isinstance(right, dict) else [right]
         uplink = rules[0][0]["match"]["right"] if rules else ""
         return (
             f"on {uplink} only answers, ICMP"
@@ -132,7 +141,9 @@ def _is_ports(expr: list[Any]) -> bool:
 
 
 def _without_handles(one: dict[str, Any]) -> dict[str, Any]:
-    return {
-        kind: {key: value for key, value in inner.items() if key != "handle"} if isinstance(inner, dict) else inner
-        for kind, inner in one.items()
-    }
+    return {kind: _shown(inner) if isinstance(inner, dict) else inner for kind, inner in one.items()}
+
+
+def _shown(inner: dict[str, Any]) -> dict[str, Any]:
+    found = {key: value for key, value in inner.items() if key != "handle"}
+    return {**found, "expr": [_plain(expr) for expr in found["expr"]]} if "expr" in found else found

@@ -358,7 +358,8 @@ class SimulatedCard:
                 return json.dumps({"nftables": [{"metainfo": {}}, *(one for one in self.tables if "table" in one)]})
             case ["list", "table", _, _]:
                 shown = [{kind: {**inner, "handle": 7} for kind, inner in one.items()} for one in self.tables]
-                return json.dumps({"nftables": [{"metainfo": {}}, *shown]})
+                text = json.dumps({"nftables": [{"metainfo": {}}, *shown]})
+                return re.sub(r'\{"set": \[([^,]+?)\]\}', r"\1", text)  # a set of one element is shown as that
             case ["-f", "-"]:
                 commands = json.loads(text)["nftables"]
                 if [next(iter(command)) for command in commands[:2]] != ["add", "delete"]:

@@ -285,9 +285,9 @@ def test_the_firewall_of_the_uplink(bed: Bed, tmp_path: Path, capsys: pytest.Cap
         assert ready(stack.enter_context(connects(bed, bed.net, ("198.18.9.1", 8080))))
         assert not ready(denied, 0)  # it was asked before, and is not even refused
         assert ready(stack.enter_context(connects(bed, bed.device, ("198.18.9.2", 80))))  # answers come in
-        narrower = '[firewall]\nuplink = "uplink"\n'
-        file, _ = write(tmp_path, narrower)
-        assert bed.command("apply", "--yes", "--journal", journal, file) == 0 and bed.command("check", file) == 0
+        for narrower in ("tcp_ports = [8080]\n", ""):
+            file, _ = write(tmp_path, '[firewall]\nuplink = "uplink"\n' + narrower)
+            assert bed.command("apply", "--yes", "--journal", journal, file) == 0 and bed.command("check", file) == 0
         assert bed.command("undo", "--yes", "--journal", journal) == 0
         assert ready(stack.enter_context(connects(bed, bed.net, ("198.18.9.1", 2222))))
     assert state_of(bed) == before

@@ -396,6 +396,16 @@ def test_a_missing_tool_is_said_before_anything_is_done(tool: str, path: Path) -
     assert machine.changes == 0 and not path.exists()
 
 
+def test_one_port_is_shown_by_nft_without_its_set(path: Path) -> None:
+    """And is found again, and taken back."""
+    wanted, machine = parse('role = "device"\n[firewall]\nuplink = "ovsbr1"\ntcp_ports = [443]\n', "f"), card()
+    applied(wanted, machine, path)
+    assert '"right": 443' in machine.run(("nft", "-j", "list", "table", "inet", "xts_bluefield"))
+    assert not make(wanted, View(machine)).steps
+    undone(machine, path)
+    assert machine.tables == []
+
+
 def test_a_file_that_nft_needs_is_asked_for_before_anything_is_done(path: Path) -> None:
     machine = card()
     del machine.files["/etc/protocols"]
