@@ -1,8 +1,8 @@
 /* Bytes that wait to be written, oldest first, in one piece of memory. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "ulp/lasting.h"
 #include "ulp_stack_inside.h"
 
 #define KEPT_MAX 4096u /* an empty buffer up to this size is kept for the next time, and is not counted */
@@ -14,7 +14,7 @@ int ulp_out_resize(struct ulp_out *o, struct ulp_stack *s, uint32_t room)
 
 	if (r)
 		return r;
-	made.data = malloc(room);
+	made.data = lasting_take(room);
 	if (!made.data) {
 		if (made.counted)
 			ulp_stack_return_memory(s, room);
@@ -90,6 +90,6 @@ void ulp_out_free(struct ulp_out *o)
 	if (o->data)
 		explicit_bzero(o->data, o->room);
 	ulp_out_uncount(o);
-	free(o->data);
+	lasting_give(o->data);
 	*o = (struct ulp_out){ 0 };
 }

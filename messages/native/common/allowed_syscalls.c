@@ -197,6 +197,7 @@ static const struct call of_understudy[] = {
 	ANY(sigaltstack),
 	/* the memory for keys (ulp/tls_keys/key_memory.c) */
 	ANY(memfd_secret),
+	ANY(memfd_create),
 	ANY(ftruncate),
 	ANY(mlock2),
 };

@@ -22,19 +22,19 @@ def told(case: str) -> list[str]:
 
 
 def test_the_best_that_the_kernel_gives() -> None:
-    """No dump has it, and no child (dd, dc); or a child has zeros (wf). There are flags of smaps(5)."""
+    """No dump has it, and no child (dd, dc). There are flags of smaps(5)."""
     kind, flags, why = told("secret")
     if kind == SECRET:
         assert (flags, why) == ("dc dd lo", "")
     else:  # what the next tests make
-        assert {"dd", "wf"} <= set(flags.split()) and why.startswith("keys are in ")
+        assert {"dd", "dc"} <= set(flags.split()) and why.startswith("keys are in ")
 
 
 def test_a_kernel_without_secret_memory() -> None:
     kind, flags, why = told("locked")
     if kind == PLAIN:
         pytest.skip(f"this user may lock too little: {why}")
-    assert (kind, flags) == (LOCKED, "dd lo wf")
+    assert (kind, flags) == (LOCKED, "dc dd lo")
     assert why == (
         "keys are in locked memory, which root can read: memfd_secret: the kernel has none "
         "(CONFIG_SECRETMEM; before Linux 6.5 secretmem.enable=1)"
@@ -43,7 +43,7 @@ def test_a_kernel_without_secret_memory() -> None:
 
 def test_a_user_who_may_lock_little() -> None:
     kind, flags, why = told("plain")
-    assert (kind, flags) == (PLAIN, "dd wf")
+    assert (kind, flags) == (PLAIN, "dc dd")
     assert why == (
         "keys are in memory that may be swapped: 37888 KiB cannot be locked: Cannot allocate memory; "
         "RLIMIT_MEMLOCK is 64 KiB (LimitMEMLOCK=, or a smaller proxy.key_memory_mib)"

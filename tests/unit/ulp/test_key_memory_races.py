@@ -114,7 +114,7 @@ def test_no_block_is_anybody_elses(tmp_path: Path, sanitizer: str) -> None:
     source, program = tmp_path / "races.c", tmp_path / "races"
     source.write_text(PROGRAM)
     command = [compiler(), "-std=gnu11", "-O1", "-g", f"-fsanitize={sanitizer}", "-D_GNU_SOURCE", f"-I{NATIVE}"]
-    files = [str(source), str(NATIVE / "ulp" / "tls_keys" / "key_memory.c")]
+    files = [str(source), str(NATIVE / "ulp" / "tls_keys" / "key_memory.c"), str(NATIVE / "ulp" / "block_lists.c")]
     built = subprocess.run(
         [*command, *files, "-lpthread", "-o", str(program)], capture_output=True, text=True, check=False, timeout=120
     )

@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "ulp/block_lists.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_ASAN 1
 #elif defined(__has_feature)
@@ -32,71 +34,62 @@
 #define __NR_memfd_secret 447 /* the same number everywhere */
 #endif
 
-#define UNIT 64u
-#define UNITS_MAX 64u /* of a block */
-#define NOTHING 0u    /* a number of no unit: the first one is never used */
+#define UNIT BLOCK_UNIT
+#define UNITS_MAX 64u /* of a block, whose class this number is */
+_Static_assert(UNITS_MAX < BLOCK_CLASSES, "a class for each size");
 #define DEFAULT_BYTES (UINT64_C(64) << 20)
 
 static struct {
 	uint8_t *memory;
 	uint64_t bytes;
-	uint32_t units;
 	enum xts_tls_key_memory kind;
-	uint8_t *size_of;          /* by unit: units of the block that begins there; settled when it is cut off */
-	_Atomic uint32_t *next_of; /* by unit: the free block behind this one */
-	_Atomic uint32_t fresh;    /* the first unit that has never been used */
-	/* by units: the free blocks of this size. Above the unit is a count, so that a block that was taken and given
-	 * back meanwhile is not mistaken for one that has stayed (ABA). */
-	_Atomic uint64_t free[UNITS_MAX + 1];
+	struct block_lists blocks;
 	_Atomic uint64_t used, most, refused; /* bytes, bytes, blocks */
-} keys;
+	int fd;                               /* of the mapping; -1: it has none (any more) */
+} keys = { .fd = -1 };
 
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 
 /* --- the mapping -------------------------------------------------------------------------------------------------- */
 
-/* Memory that only this process sees; MAP_FAILED. It counts as locked. */
-static void *map_secret(uint64_t bytes)
+/* Maps a file that has no name, which nobody else has. MAP_FAILED: it is closed. */
+static void *map_file(int fd, uint64_t bytes)
 {
-	int fd = (int)syscall(__NR_memfd_secret, 02000000 /* O_CLOEXEC */), error;
 	void *map;
+	int error;
 
 	if (fd < 0)
 		return MAP_FAILED;
 	map = ftruncate(fd, (off_t)bytes) ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	error = errno;
-	if (map != MAP_FAILED)
-		(void)madvise(map, bytes, MADV_DONTFORK);
-	close(fd);
-	errno = error;
+	if (map == MAP_FAILED) {
+		close(fd);
+		errno = error;
+		return map;
+	}
+	(void)madvise(map, bytes, MADV_DONTFORK);
+	keys.fd = fd;
 	return map;
+}
+
+/* Memory that only who has the descriptor sees; MAP_FAILED. It counts as locked. */
+static void *map_secret(uint64_t bytes)
+{
+	return map_file((int)syscall(__NR_memfd_secret, 02000000 /* O_CLOEXEC */), bytes);
 }
 
 static void *map_ordinary(uint64_t bytes)
 {
-	void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *map = map_file(memfd_create("xts-keys", MFD_CLOEXEC), bytes);
 
+	if (map == MAP_FAILED)
+		map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (map == MAP_FAILED)
 		return map;
 	(void)madvise(map, bytes, MADV_DONTDUMP);
-	(void)madvise(map, bytes, MADV_WIPEONFORK);
+	if (keys.fd < 0)
+		(void)madvise(map, bytes, MADV_WIPEONFORK);
 	return map;
-}
-
-/* Lists for blocks, whose pages are taken as they are needed, too. 0 or -errno. */
-static int make_lists(uint64_t bytes)
-{
-	size_t units = bytes / UNIT;
-	uint8_t *lists = mmap(NULL, units * (sizeof *keys.next_of + sizeof *keys.size_of), PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (lists == MAP_FAILED)
-		return -errno;
-	keys.units = (uint32_t)units;
-	keys.next_of = (_Atomic uint32_t *)(void *)lists;
-	keys.size_of = lists + units * sizeof *keys.next_of;
-	atomic_store(&keys.fresh, NOTHING + 1);
-	return 0;
 }
 
 static const char *say_limit(char *out, size_t room)
@@ -140,7 +133,7 @@ static int open_memory(uint64_t bytes, char *why, uint32_t room)
 		/* pages as they are needed; kernels before 4.4, and some sandboxes, have no mlock2() */
 		locked = mlock2(map, bytes, MLOCK_ONFAULT) ? errno : 0;
 	}
-	error = make_lists(bytes);
+	error = block_lists_make(&keys.blocks, map, bytes);
 	if (error)
 		return error;
 #ifdef WITH_ASAN
@@ -184,51 +177,6 @@ int xts_tls_key_memory_open(uint64_t bytes, char *why, uint32_t why_room)
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-static uint32_t unit_of(const void *block)
-{
-	return (uint32_t)((uintptr_t)((const uint8_t *)block - keys.memory) / UNIT);
-}
-
-/* A free block of this size: its first unit, or NOTHING. */
-static uint32_t pop(uint32_t units)
-{
-	uint64_t head = atomic_load_explicit(&keys.free[units], memory_order_acquire), next;
-	uint32_t unit;
-
-	do {
-		unit = (uint32_t)head;
-		if (unit == NOTHING)
-			return NOTHING;
-		next = ((head >> 32) + 1) << 32 | atomic_load_explicit(&keys.next_of[unit], memory_order_relaxed);
-	} while (!atomic_compare_exchange_weak_explicit(&keys.free[units], &head, next, memory_order_acquire,
-							memory_order_acquire));
-	return unit;
-}
-
-static void push(uint32_t units, uint32_t unit)
-{
-	uint64_t head = atomic_load_explicit(&keys.free[units], memory_order_relaxed);
-
-	do {
-		atomic_store_explicit(&keys.next_of[unit], (uint32_t)head, memory_order_relaxed);
-	} while (!atomic_compare_exchange_weak_explicit(&keys.free[units], &head, ((head >> 32) + 1) << 32 | unit,
-							memory_order_release, memory_order_relaxed));
-}
-
-/* A block of what has never been used: its first unit, or NOTHING. */
-static uint32_t cut(uint32_t units)
-{
-	uint32_t fresh = atomic_load_explicit(&keys.fresh, memory_order_relaxed);
-
-	do {
-		if (keys.units - fresh < units)
-			return NOTHING;
-	} while (!atomic_compare_exchange_weak_explicit(&keys.fresh, &fresh, fresh + units, memory_order_relaxed,
-							memory_order_relaxed));
-	keys.size_of[fresh] = (uint8_t)units;
-	return fresh;
-}
-
 static void count_use(uint64_t bytes)
 {
 	uint64_t now = atomic_fetch_add_explicit(&keys.used, bytes, memory_order_relaxed) + bytes,
@@ -241,36 +189,34 @@ static void count_use(uint64_t bytes)
 
 void *key_memory_take(size_t bytes)
 {
-	uint32_t units = (uint32_t)((bytes + UNIT - 1) / UNIT), unit;
+	uint32_t units = (uint32_t)((bytes + UNIT - 1) / UNIT);
+	void *block;
 
 	(void)pthread_once(&opened, open_once);
 	if (!keys.memory || !bytes || bytes > (size_t)UNITS_MAX * UNIT)
 		return NULL;
-	unit = pop(units);
-	if (unit == NOTHING)
-		unit = cut(units);
-	if (unit == NOTHING) {
+	block = block_lists_take(&keys.blocks, units, units);
+	if (!block) {
 		atomic_fetch_add_explicit(&keys.refused, 1, memory_order_relaxed);
 		return NULL;
 	}
 	count_use((uint64_t)units * UNIT);
-	ALLOW(keys.memory + (size_t)unit * UNIT, (size_t)units * UNIT);
-	return keys.memory + (size_t)unit * UNIT;
+	ALLOW(block, (size_t)units * UNIT);
+	return block;
 }
 
 void key_memory_give(void *block)
 {
-	uint32_t unit, units;
+	uint32_t units;
 
 	if (!block)
 		return;
-	unit = unit_of(block);
-	units = keys.size_of[unit];
+	units = block_class(&keys.blocks, block);
 	ALLOW(block, (size_t)units * UNIT);
 	explicit_bzero(block, (size_t)units * UNIT);
 	FORBID(block, (size_t)units * UNIT);
 	atomic_fetch_sub_explicit(&keys.used, (uint64_t)units * UNIT, memory_order_relaxed);
-	push(units, unit);
+	block_lists_give(&keys.blocks, block);
 }
 
 bool key_memory_has(const void *block)
@@ -282,7 +228,29 @@ bool key_memory_has(const void *block)
 
 size_t key_memory_bytes(const void *block)
 {
-	return (size_t)keys.size_of[unit_of(block)] * UNIT;
+	return (size_t)block_class(&keys.blocks, block) * UNIT;
+}
+
+int key_memory_descriptor(void)
+{
+	return keys.fd;
+}
+
+void key_memory_close(void)
+{
+	if (keys.fd >= 0)
+		close(keys.fd);
+	keys.fd = -1;
+}
+
+uint32_t key_memory_place(const void *block)
+{
+	return (uint32_t)((uintptr_t)((const uint8_t *)block - keys.memory) / UNIT);
+}
+
+uint64_t key_memory_offset(uint32_t place)
+{
+	return (uint64_t)place * UNIT;
 }
 
 struct key_memory_counts key_memory_counts(void)

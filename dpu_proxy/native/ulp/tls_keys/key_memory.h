@@ -6,11 +6,11 @@
  * It is one mapping of a fixed size, made before the process may make no such calls any more. Best is memory that even
  * the kernel does not map (memfd_secret(2), Linux 5.14): no other process can read it, root's neither, no dump has it,
  * and it is never swapped. Where that cannot be had it is ordinary memory that is locked, and last, ordinary memory.
- * Dumps have none of the three, and children neither. Pages are taken as they are needed and stay.
+ * Dumps have none of the three, and children neither. Pages are taken as they are needed and stay. The process that
+ * goes on when this one has died finds it by its descriptor (loop/recover_tls.h).
  *
- * Blocks have a multiple of 64 bytes. A free one waits for the next of its size, of which there are a handful. They are
- * wiped when they are freed. There is no lock: threads of handshakes run when nobody else wants the core, and a worker
- * must not wait for one that holds it. What is known of blocks is outside, in ordinary memory.
+ * Blocks have a multiple of 64 bytes, of which there are a handful of sizes, and no lock (block_lists.h). They are
+ * wiped when they are freed.
  */
 #ifndef XTS_KEY_MEMORY_H
 #define XTS_KEY_MEMORY_H
@@ -28,6 +28,14 @@ void key_memory_give(void *block);
 /* Is this block in it? And how many bytes does it have? */
 bool key_memory_has(const void *block);
 size_t key_memory_bytes(const void *block);
+
+/* The descriptor of the mapping, with which the process that goes on when this one has died finds what is in it
+ * (channel/ledger.h); -1: there is none. Where nobody goes on, key_memory_close() closes it, and the mapping stays. */
+int key_memory_descriptor(void);
+void key_memory_close(void);
+/* A number for a block, never 0, and where such a block begins, in bytes. */
+uint32_t key_memory_place(const void *block);
+uint64_t key_memory_offset(uint32_t place);
 
 struct key_memory_counts {
 	enum xts_tls_key_memory kind;
