@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "channel/channel.h"
+#include "ulp/lasting.h"
 
 struct ledger *ledger;
 
@@ -22,12 +23,13 @@ int xts_ledger_make(uint32_t descriptors, uint32_t channels)
 
 	made.lines = descriptors;
 	made.pages = channels;
-	made.highest = memory(sizeof *made.highest);
+	made.head = memory(sizeof *made.head);
 	made.line = memory(descriptors * sizeof *made.line);
 	made.page = memory(channels * sizeof *made.page);
 	made.queue = memory((size_t)channels * LEDGER_QUEUE_BYTES);
-	if (!made.highest || !made.line || !made.page || !made.queue)
+	if (!made.head || !made.line || !made.page || !made.queue)
 		return -ENOMEM;
+	(void)lasting_make(); /* without it, TLS connections are reset */
 	ledger = &made;
 	return 0;
 }

@@ -16,7 +16,9 @@
  *   - to the host: at most what was read from TCP into the frame that was being written. Where that is, the line says
  *     from before the read (ledger_reads()) until the frame is submitted (ledger_submitted()).
  *
- * A connection of which the line does not say everything has none: with protocols. The next process resets it.
+ * With TLS, what has come and gone between the host and TLS is counted by TLS, which writes itself down at another
+ * place (ulp/tls/tls_kept.h): the line says where. A connection of which that cannot be said has no line: with other
+ * protocols. The next process resets it.
  *
  * A connection with a key that no process holds is of no queue, but of a tenant: it goes with one of its channels.
  *
@@ -48,7 +50,7 @@ struct ledger_line {
 	uint8_t spare;
 	uint32_t kernel_send, kernel_receive;
 	uint64_t cookie; /* of the socket */
-	/* the kernel's counts (tcp_counts.h) where the host's are 0 */
+	/* the kernel's counts (tcp_counts.h), or those of TLS, where the host's are 0 */
 	uint64_t read_from, written_from;
 	/* of a shared one `place` is how often its key was renewed. Else the last read from TCP: to where, how many
 	 * bytes had gone to the host before, and how many frames */
@@ -56,8 +58,10 @@ struct ledger_line {
 	uint32_t place_frames;
 	uint32_t keep_ms; /* of its key */
 	uint64_t name;    /* by which other processes may ask for it (held_arrived.h), or share it; 0: none */
+	uint32_t tls;     /* where TLS is written down, in the memory for keys (key_memory.h); 0: there is none */
+	uint8_t more[12];
 };
-_Static_assert(sizeof(struct ledger_line) == 80, "a line is in two cache lines");
+_Static_assert(sizeof(struct ledger_line) == 96, "a line is in two cache lines");
 
 struct ledger_page {
 	uint32_t sequence;
@@ -69,12 +73,17 @@ struct ledger_page {
 	struct xts_owner owner;
 };
 
+struct ledger_head {
+	uint32_t highest; /* descriptor that has had a line */
+	int32_t keys_fd;  /* 1 more than the descriptor of the memory for keys; 0: it has none */
+};
+
 #define LEDGER_QUEUE_BYTES 16384u
 
 /* Where it is: not itself in the shared memory, which may be changed. */
 struct ledger {
 	uint32_t lines, pages;
-	uint32_t *highest; /* descriptor that has had a line */
+	struct ledger_head *head;
 	struct ledger_line *line;
 	struct ledger_page *page;
 	uint8_t *queue; /* of each page, LEDGER_QUEUE_BYTES */
@@ -88,6 +97,15 @@ static inline void ledger_in_order(void)
 
 /* NULL: there is none, and nothing is written. */
 extern struct ledger *ledger;
+
+/* Descriptors that have had a line are below this number. Of the highest, workers write without a lock: some more are
+ * looked at. */
+static inline uint32_t ledger_lines_used(void)
+{
+	uint32_t highest = *(volatile uint32_t *)&ledger->head->highest;
+
+	return highest < ledger->lines - 1024u ? highest + 1024u : ledger->lines;
+}
 
 /* connection/ledger_line.c: a connection has entered a state; what it was charged for buffers, or its counts, are
  * others than from the beginning; its key is another; it is about to be read from TCP. */

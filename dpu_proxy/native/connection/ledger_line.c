@@ -7,6 +7,13 @@
 #include "connection/socket_kind.h"
 #include "connection/tcp_counts.h"
 #include "processes/share.h"
+#include "pushed/pushed.h"
+
+/* Protocols that may write themselves down, if they can. Not those of PDUs, nor what is between two pushes. */
+static bool can_be_kept(const struct pushed *p)
+{
+	return p->ready && !p->failed && !p->peeking && !p->message_socket && !p->give_back_left && !p->pdu_open;
+}
 
 /* Can a line say all that is to be known of it? Protocols of a listener its host pushes again. */
 static bool can_be_told(const struct connection *c)
@@ -15,7 +22,8 @@ static bool can_be_told(const struct connection *c)
 
 	return kind && kind->in_ledger && kind->arrives_as == c->state && c->channel &&
 	       c->channel->queue_id < ledger->pages && !c->channel->relayed.number &&
-	       !(c->state == CONNECTION_ESTABLISHED && c->tcp.pushed) && !stream_stays_for_key(c);
+	       !(c->state == CONNECTION_ESTABLISHED && c->tcp.pushed && !can_be_kept(c->tcp.pushed)) &&
+	       !stream_stays_for_key(c);
 }
 
 static uint64_t cookie_of(int fd)
@@ -46,6 +54,18 @@ static int counts_of_new(const struct connection *c, struct tcp_counts *out)
 	return 0;
 }
 
+/* A protocol writes itself down from now on, and its counts are in place of the kernel's. 0 or -errno. */
+static int count_protocol(const struct connection *c, struct tcp_counts *now, struct ledger_line *line)
+{
+	struct ulp_kept k = { .read = now->read, .written = now->written };
+	int error = ulp_stack_keep(c->tcp.pushed->stack, &k);
+
+	now->read = k.read;
+	now->written = k.written;
+	line->tls = k.place;
+	return error;
+}
+
 /* Where the kernel's counts are when the host's are 0. */
 static int count(const struct connection *c, bool counts, struct ledger_line *line)
 {
@@ -55,7 +75,9 @@ static int count(const struct connection *c, bool counts, struct ledger_line *li
 	line->read_from = line->written_from = 0;
 	if (c->state != CONNECTION_ESTABLISHED)
 		return 0;
-	error = counts ? tcp_counts(c->tcp.fd, &now) : counts_of_new(c, &now);
+	error = counts || c->tcp.pushed ? tcp_counts(c->tcp.fd, &now) : counts_of_new(c, &now);
+	if (!error && c->tcp.pushed)
+		error = count_protocol(c, &now, line);
 	line->read_from = now.read - c->tcp.received_bytes - returned_bytes(&c->tcp.returned);
 	line->written_from = now.written + c->tcp.out.spill.bytes - c->tcp.accepted_bytes;
 	return error;
@@ -104,8 +126,9 @@ void ledger_write(struct connection *c, bool counts)
 	*line = said;
 	ledger_in_order();
 	*(volatile uint32_t *)&line->sequence = said.sequence + 1;
-	if ((uint32_t)c->tcp.fd > *ledger->highest) /* of two workers one may be late: recover.c looks at some more */
-		*ledger->highest = (uint32_t)c->tcp.fd;
+	if ((uint32_t)c->tcp.fd >
+	    ledger->head->highest) /* of two workers one may be late: recover.c looks at some more */
+		ledger->head->highest = (uint32_t)c->tcp.fd;
 }
 
 void ledger_write_name(struct connection *c)

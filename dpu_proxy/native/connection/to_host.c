@@ -211,6 +211,7 @@ static ssize_t read_some(struct connection *c, struct pushed *reader, void *out,
 		return peek_read(c, out, room);
 	if (!reader->started)
 		return -EAGAIN; /* it failed before its protocols could read */
+	ledger_reads(c, out);
 	ulp_stack_shows(reader->stack, c->channel->queue->traits & XTS_QUEUE_PEER_MEMORY);
 	return ulp_stack_read(reader->stack, out, room, mark);
 }

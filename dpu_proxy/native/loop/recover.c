@@ -14,6 +14,7 @@
 #include "connection/tcp_counts.h"
 #include "connection/tcp_move.h"
 #include "connection/tcp_record.h"
+#include "loop/recover_tls.h"
 #include "loop/worker_inside.h"
 #include "processes/held_arrived.h"
 #include "processes/move.h"
@@ -21,11 +22,10 @@
 
 #define RECORD_BYTES 512u /* of a TCP side with nothing that waits */
 #define LOOK_AT 4096u     /* descriptors in a call of poll() */
-#define BEYOND 1024u      /* behind the highest: workers write it without a lock */
 
 /* --- one line ----------------------------------------------------------------------------------------------------- */
 
-static bool is_socket_of(int fd, const struct ledger_line *line)
+bool recover_is_socket_of(int fd, const struct ledger_line *line)
 {
 	uint64_t cookie = 0;
 	socklen_t length = sizeof cookie;
@@ -63,6 +63,9 @@ static int count(struct tcp_side *said, const struct ledger_line *line)
 	error = tcp_counts(said->fd, &now);
 	if (error || now.ended)
 		return error ? error : -ECONNRESET;
+	error = line->tls ? recover_tls_count(said->fd, line, &now) : 0;
+	if (error)
+		return error;
 	said->received_bytes = now.read - line->read_from;
 	said->accepted_bytes = said->out.sent_bytes = now.written - line->written_from;
 	said->fin_wanted = said->fin_done = now.fin_sent;
@@ -81,7 +84,7 @@ static int read_line(int fd, const struct ledger_line *line, struct tcp_side *ou
 	if (line->state >= CONNECTION_STATES || socket_kinds[line->state]->arrives_as != line->state ||
 	    !socket_kinds[line->state]->in_ledger)
 		return -EBADMSG;
-	if (!line->proxy_id || !is_socket_of(fd, line))
+	if (!line->proxy_id || !recover_is_socket_of(fd, line))
 		return -EBADMSG;
 	said.fd = fd;
 	said.ip_version = line->ip_version;
@@ -146,7 +149,7 @@ static void sweep_one(int fd, struct xts_swept *out)
 	struct tcp_side side;
 	bool said = (uint32_t)fd < ledger->lines;
 
-	if (said && has_channel(&ledger->line[fd]) && !read_line(fd, &ledger->line[fd], &side)) {
+	if (said && ledger->line[fd].state && has_channel(&ledger->line[fd]) && !read_line(fd, &ledger->line[fd], &side)) {
 		xts_record_drop(&tcp_side_record, &side);
 		out->kept++;
 		return;
@@ -168,6 +171,7 @@ int xts_ledger_sweep(uint32_t descriptors, const int *keep, uint32_t keep_count,
 	if (!fds)
 		return -ENOMEM;
 	worker_kinds_add();
+	recover_tls_begin();
 	for (uint32_t first = 0; first < descriptors; first += LOOK_AT) {
 		uint32_t count = descriptors - first < LOOK_AT ? descriptors - first : LOOK_AT;
 
@@ -178,7 +182,8 @@ int xts_ledger_sweep(uint32_t descriptors, const int *keep, uint32_t keep_count,
 			return -errno;
 		}
 		for (uint32_t i = 0; i < count; i++)
-			if (fds[i].revents & POLLNVAL || is_one_of(fds[i].fd, keep, keep_count))
+			if (fds[i].revents & POLLNVAL || is_one_of(fds[i].fd, keep, keep_count) ||
+			    recover_tls_needs(fds[i].fd))
 				forget(fds[i].fd);
 			else
 				sweep_one(fds[i].fd, out);
@@ -224,11 +229,6 @@ uint32_t xts_ledger_queue_bytes(void)
 	return LEDGER_QUEUE_BYTES;
 }
 
-static uint32_t highest_line(void)
-{
-	return *ledger->highest < ledger->lines - BEYOND ? *ledger->highest + BEYOND : ledger->lines - 1;
-}
-
 struct recovering {
 	struct xts_tenant *tenant;
 	struct xts_queue *queue;
@@ -256,7 +256,7 @@ static void find_last_read(const struct recovering *r, const struct ledger_line 
 /* Of the members of a shared socket, one has its present key. */
 static bool key_is_old(const struct ledger_line *line)
 {
-	for (uint32_t fd = 0; fd <= highest_line(); fd++) {
+	for (uint32_t fd = 0, used = ledger_lines_used(); fd < used; fd++) {
 		const struct ledger_line *other = &ledger->line[fd];
 
 		if (other->state == line->state && other->cookie == line->cookie && other->place > line->place)
@@ -284,13 +284,15 @@ static void recover_one(struct worker_state *w, struct recovering *r, int fd, co
 	struct handed come = HANDED_NONE;
 	int error;
 
-	if (!is_socket_of(fd, line)) { /* what has this number is something else */
+	if (!recover_is_socket_of(fd, line)) { /* what has this number is something else */
 		ledger_forget(fd);
 		return;
 	}
 	error = read_line(fd, line, &come.side);
 	if (!error)
 		find_last_read(r, line, &come.side);
+	if (!error && line->tls)
+		error = recover_tls_make(w, r->tenant, fd, line, &come.side);
 	if (!error && !move_arrive(w, r->tenant, &h, &come)) {
 		name(w, r, h.key, line);
 		r->taken++;
@@ -310,12 +312,12 @@ static void recover_parked(struct worker_state *w, struct recovering *r, int fd,
 	};
 	struct handed come = HANDED_NONE;
 
-	if (!is_socket_of(fd, line)) {
+	if (!recover_is_socket_of(fd, line)) {
 		ledger_forget(fd);
 		return;
 	}
-	if (r->parked < MOVE_NO_SOCKETS && line->state == CONNECTION_ESTABLISHED && !read_line(fd, line, &come.side) &&
-	    !move_arrive(w, r->tenant, &h, &come)) {
+	if (r->parked < MOVE_NO_SOCKETS && line->state == CONNECTION_ESTABLISHED && !line->tls &&
+	    !read_line(fd, line, &come.side) && !move_arrive(w, r->tenant, &h, &come)) {
 		(void)held_arrives(w, r->tenant, &n, true); /* without it, it ends with the channel */
 		r->parked++;
 		r->taken++;
@@ -329,9 +331,9 @@ static void recover_parked(struct worker_state *w, struct recovering *r, int fd,
 static bool run_recover(struct worker_state *w, void *argument)
 {
 	struct recovering *r = argument;
-	uint32_t highest = highest_line();
+	uint32_t used = ledger_lines_used();
 
-	for (uint32_t fd = 0; fd <= highest; fd++) {
+	for (uint32_t fd = 0; fd < used; fd++) {
 		struct ledger_line line = ledger->line[fd];
 
 		if (line.state && line.queue_id == r->queue_id)

@@ -16,6 +16,7 @@
 #include "common/probe.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
+#include "ulp/lasting.h"
 #include "worker/trim_heap.h"
 #include "loop/worker_inside.h"
 
@@ -235,10 +236,17 @@ void worker_kinds_add(void)
 	(void)pthread_once(&kinds_added, add_kinds);
 }
 
+/* What is kept for later, and may be used by others. */
+static void give_up(void)
+{
+	spill_thread_end();
+	lasting_trim();
+}
+
 static void state_init(struct worker_state *w)
 {
 	worker_kinds_add();
-	trim_init(&w->trim, spill_thread_end);
+	trim_init(&w->trim, give_up);
 	list_init(&w->channels);
 	list_init(&w->unowned);
 	list_init(&w->cut);

@@ -33,7 +33,20 @@ static struct connection *claim(struct channel *ch, struct parked *p, int *error
 /* One that has waited in another way has bytes of which the counts do not tell. */
 static bool was_recovered(const struct parked *p)
 {
-	return p->moved && !p->tcp.pushed && !outgoing_runs(&p->tcp.out);
+	return p->moved && !outgoing_runs(&p->tcp.out);
+}
+
+/* What was found is for its protocol. */
+static bool give_to_protocol(struct outgoing *o)
+{
+	const struct run all = { .bytes = o->spill.bytes };
+
+	if (!all.bytes)
+		return true;
+	if (runs_make_room(&o->runs, 1))
+		return false;
+	runs_append(o->runs, &all);
+	return true;
 }
 
 /* Its process has died. Between what TCP has and what its host has may be bytes that were found: those that the host is
@@ -57,7 +70,7 @@ static bool make_whole(struct parked *p, const struct claim_counts *counts)
 	spill_drop(&p->tcp.out.spill, surplus);
 	tenant_give(t, XTS_USE_KEPT_BYTES, surplus);
 	p->tcp.fin_wanted = counts->fin_sent;
-	return true;
+	return !p->tcp.pushed || give_to_protocol(&p->tcp.out);
 }
 
 struct connection *park_claim(struct channel *ch, uint64_t key, const struct claim_counts *counts, int *error)

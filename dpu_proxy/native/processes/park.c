@@ -119,8 +119,9 @@ static int move_to_registry(struct parked *p, struct connection *c, uint64_t key
 	}
 	p->may_return = c->tcp.received_bytes;
 	(void)kind_of(c)->save(c, &p->tcp);
-	if (!has_it)
-		ledger_forget(p->tcp.fd); /* who claims it is not told whether bytes are missing */
+	if (!has_it ||
+	    p->tcp.pushed) /* who claims it is not told whether bytes are missing; what TLS has is not written */
+		ledger_forget(p->tcp.fd);
 	if (has_it) {
 		struct take_queue *queue = c->key_held->keyed.queue;
 

@@ -130,6 +130,7 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 		return r;
 	}
 	pushed_count(c, ulp_id);
+	ledger_count(c); /* or what can be told of it is no more all */
 	if (is_connected(c))
 		goes_on(c, direction, unread);
 	else if (p->started) {

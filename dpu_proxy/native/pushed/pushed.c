@@ -389,6 +389,7 @@ static void becomes_ready(struct connection *c)
 			connection_connected(c);
 		return;
 	}
+	ledger_count(c); /* from now on it can be told */
 	connection_wake(c);
 	if (outgoing_waits(&c->tcp.out) || c->tcp.fin_wanted)
 		connection_flush(c);

@@ -72,6 +72,12 @@ uint8_t *lasting_of_thread(uint8_t **mine, uint8_t *otherwise, size_t bytes)
 	return *mine = block ? block : otherwise;
 }
 
+void lasting_empty(void)
+{
+	if (memory)
+		(void)madvise(memory, ALL_BYTES, MADV_REMOVE);
+}
+
 /* Whole pages only: blocks begin anywhere. */
 static void give_pages_back(uint8_t *block, size_t bytes)
 {

@@ -20,6 +20,8 @@ void *lasting_take(size_t bytes);
 void lasting_give(void *block);
 /* A buffer of the thread of so many bytes, lasting if it can be, which *mine says from then on; else `otherwise`. */
 uint8_t *lasting_of_thread(uint8_t **mine, uint8_t *otherwise, size_t bytes);
+/* Drops all that another process has left. Before any is taken. */
+void lasting_empty(void);
 /* Gives pages of free blocks back to the system, some in each call. */
 void lasting_trim(void);
 /* Where a byte is, never 0; 0: not in it. */

@@ -70,6 +70,13 @@ struct ulp_preparation;
 struct ulp_stack;
 struct xts_ulp_config;
 
+/* The counts of bytes of a stream: before keep() those that TCP has given and taken, as the kernel counts, then those
+ * that the protocol has given and taken. */
+struct ulp_kept {
+	uint64_t read, written;
+	uint32_t place; /* where it is written down, in the memory for keys; never 0 */
+};
+
 /* A protocol. Functions that a direction does not need may be NULL. No function blocks. */
 struct ulp_protocol {
 	uint16_t id, version;
@@ -141,6 +148,9 @@ struct ulp_protocol {
 	/* Makes l->state of what save() has written; the layer is ready then. 0, -EBADMSG, -ENOMEM or -ENOBUFS, after
 	 * which close() is called if l->state is not NULL. */
 	int (*restore)(struct ulp_layer *l, const void *state, size_t bytes);
+	/* From now on the state is written down as it changes, for the process that goes on when this one has died
+	 * (tls/tls_kept.h). 0 or -errno. NULL: it cannot be. */
+	int (*keep)(struct ulp_layer *l, struct ulp_kept *k);
 	/* Frees the state; wipes keys. */
 	void (*close)(struct ulp_layer *l);
 };

@@ -51,6 +51,8 @@ void ulp_stack_describe_move(const struct ulp_stack *s, struct ulp_moved *out);
 /* The protocol's state: as save() and wipe() of a protocol. */
 ssize_t ulp_stack_save(const struct ulp_stack *s, void *out, size_t room);
 void ulp_stack_wipe(struct ulp_stack *s);
+/* As keep() of a protocol, of which there is one, and nothing else. */
+int ulp_stack_keep(struct ulp_stack *s, struct ulp_kept *k);
 /* Makes a new stack of what was saved. 0 or -errno. */
 int ulp_stack_restore(struct ulp_stack *s, const struct ulp_moved *m, const void *state, size_t bytes);
 

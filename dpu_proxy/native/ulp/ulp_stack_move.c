@@ -63,6 +63,16 @@ void ulp_stack_wipe(struct ulp_stack *s)
 	l->protocol->wipe(l);
 }
 
+int ulp_stack_keep(struct ulp_stack *s, struct ulp_kept *k)
+{
+	struct ulp_layer *l = only_layer(s);
+
+	if (!l || !l->protocol->keep || !ulp_stack_ready(s) || s->failed || s->read_error || l->replay.bytes ||
+	    l->again.bytes || s->given.bytes)
+		return -EOPNOTSUPP;
+	return l->protocol->keep(l, k);
+}
+
 int ulp_stack_restore(struct ulp_stack *s, const struct ulp_moved *m, const void *state, size_t bytes)
 {
 	const struct ulp_protocol *p = ulp_protocol(m->protocol);

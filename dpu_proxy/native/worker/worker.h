@@ -307,6 +307,9 @@ struct xts_swept {
 /* In the process that goes on, before it opens anything: closes all descriptors below this number but those to keep,
  * and those that the ledger tells of. 0 or -errno. */
 int xts_ledger_sweep(uint32_t descriptors, const int *keep, uint32_t keep_count, struct xts_swept *out);
+/* When there is memory for keys: the process that will go on finds it, if there is a ledger. In a process that goes on,
+ * it takes TLS connections out of the memory that the one before had. Before there are workers. */
+void xts_ledger_keys(void);
 #define XTS_KNOWN_BYTES_MAX 1024
 struct xts_dead_channel {
 	uint64_t epoch;

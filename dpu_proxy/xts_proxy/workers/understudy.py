@@ -8,7 +8,8 @@ process will be called, it makes that one of itself, in the same way: with the s
 that the first one had before it began. Then it waits again.
 
 It is confined as the workers are, and may make such a process in addition. It reads one byte from the supervisor. It
-does not have the memory for keys, which is made later, and in which a process that is made has nothing (MADV_DONTFORK).
+does not map the memory for keys, which is made later. It has its descriptor, as all others, and the process that is
+made of it takes what it needs out of that memory (native/loop/recover_tls.h).
 
 A process that is made so has the address layout of the one that has died. So a host could find out addresses by
 crashing workers: supervisor/crash.py.

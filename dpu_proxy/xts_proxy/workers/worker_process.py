@@ -156,6 +156,7 @@ class _Host:
         protocols, more = self._build(came, config, material)  # this may make the kernel load modules for TLS
         notes += more
         notes += ulp_tls.open_key_memory(config.proxy.key_memory_mib << 20)
+        lib.xts_ledger_keys()
         over_rdma = config.proxy.queue == "rdma"
         if over_rdma:
             rdma.load()

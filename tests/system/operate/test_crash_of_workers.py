@@ -4,136 +4,34 @@
 from __future__ import annotations
 
 import errno
-import json
-import os
 import random
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from beds import process_tree
+from beds.crashes import (
+    LISTENERS,
+    NEW_CONNECTIONS_S,
+    SHARES,
+    SIGNALS,
+    Crashing,
+    crash_under_load,
+    crashing,
+    program,
+    use,
+)
 from beds.dialogues import LATE_CHILD, echo_server, peer_address
 from beds.operated_proxy import running, wait
 from beds.ready import readable
-from beds.restarts import Ethernet, Place, SharedMemory
-from xts_proxy.status import control_socket
+from beds.restarts import SharedMemory
 
-PROGRAM = Path(__file__).with_name("programs") / "survivor.py"
 KINDS = ["shm", pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp])]
-SIGNALS = (signal.SIGKILL, signal.SIGSEGV)
-NEW_CONNECTIONS_S = 0.5
-LISTENERS = 3
-
-
-class Crashing:
-    """A proxy, and one program of its host. `pid`: of the supervisor; `control`: its control socket."""
-
-    def __init__(self, place: Place, pid: int, control: Path) -> None:
-        self.place, self.pid, self.control = place, pid, control
-        self.before = 0
-
-    def crash(self, number: int) -> None:
-        """Kills the workers; when this returns they are dead."""
-        self.before = process_tree.one(self.pid, "xts-workers", other_than=self.before)
-        ended = os.pidfd_open(self.before)
-        os.kill(self.before, number)
-        assert readable(ended, 10)
-        os.close(ended)
-
-    def announced(self, count: int) -> None:
-        """Returns when the workers have told the program of so many connections since the last crash."""
-        wait(lambda: sum(one["accepts"] for one in self.status()["workers"]) >= count, "connections for the program")
-
-    def status(self) -> dict[str, Any]:
-        return control_socket.ask(str(self.control), control_socket.Question("status"))
-
-
-@contextmanager
-def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-crash-")))
-        folder.chmod(0o755)
-        if kind == "shm":
-            made = stack.enter_context(running(folder, crashes_max=crashes_max, drain_timeout_s=0.2))
-            yield Crashing(SharedMemory(folder), made.process.pid, folder / "proxy.sock")
-            return
-        place = Ethernet(folder)
-        stack.callback(place.close)
-        place.end("stop")
-        configuration = place.lab.directory / "proxy.toml"
-        text = configuration.read_text()
-        configuration.write_text(text.replace("[proxy]", f"[proxy]\ncrashes_max = {crashes_max}", 1))
-        place.start()
-        yield Crashing(place, place.lab.records()["proxy"].pid, place.lab.directory / "proxy.sock")
-
-
-class Program:
-    """survivor.py."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.ports: list[int] = json.loads(self._line())
-
-    def _line(self) -> str:
-        assert self._process.stdout
-        assert self._process.stderr
-        line = self._process.stdout.readline()
-        assert line, self._process.stderr.read()
-        return line
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        self._process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._process.send_signal(signal.SIGCONT)
-
-    def does(self, what: str) -> dict[str, Any]:
-        assert self._process.stdin
-        self._process.stdin.write(f"{what}\n")
-        self._process.stdin.flush()
-        said = json.loads(self._line())
-        assert isinstance(said, dict)
-        return said
-
-
-@contextmanager
-def program(place: Place, idle: int) -> Iterator[Program]:
-    with echo_server(place) as port:
-        arguments = [str(PROGRAM), peer_address(place), str(port), place.address, str(idle), str(LISTENERS)]
-        with place.program(arguments, interposed=False) as process:
-            yield Program(process)
-
-
-def answers(connection: socket.socket) -> bool:
-    """It is accepted: the program uses what it has accepted as an echo client, so we answer it."""
-    data = b""
-    while len(data) < 3000 and (more := connection.recv(3000)):
-        data += more
-    connection.sendall(data)
-    return len(data) == 3000
-
-
-def use(on: Program, accepted: list[socket.socket]) -> dict[str, Any]:
-    """All connections of the program; those that it has accepted have their peers here."""
-    said: dict[str, Any] = {}
-    asking = threading.Thread(target=lambda: said.update(on.does("use")))
-    asking.start()
-    assert all(answers(connection) for connection in accepted)
-    asking.join()
-    return said
 
 
 IN_COMMON = """
@@ -277,60 +175,6 @@ def test_bytes_under_way_are_right_or_the_connection_is_reset(kind: str, crashes
         assert set(ended) <= {"right", "ECONNRESET", "EPIPE"}, ended
         assert on.does("use")["failures"] == []
         assert bed.status()["proxy"]["crashes"]["count"] == crashes
-
-
-@dataclass
-class Kept:
-    """How many connections of each kind there were at a crash, and which did not go on."""
-
-    there: Counter[str] = field(default_factory=Counter)
-    ended: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    slowest_s: float = 0.0
-
-    def note(self, kind: str, count: int, ended: list[str]) -> None:
-        self.there[kind] += count
-        self.ended[kind] += ended
-
-    def share(self, kind: str) -> float:
-        return 1 - len(self.ended[kind]) / self.there[kind]
-
-    def __str__(self) -> str:
-        shares = (f"{kind} {self.share(kind):.3f} of {self.there[kind]}" for kind in self.there)
-        ends = dict(Counter(end for all_of_kind in self.ended.values() for end in all_of_kind))
-        return f"{', '.join(shares)}; new within {self.slowest_s:.3f} s; {ends}"
-
-
-def crash_under_load(kind: str, crashes: int, idle: int = 20) -> Kept:
-    kept, accepted = Kept(), []
-    with crashing(kind) as bed, program(bed.place, idle) as on, ExitStack() as stack:
-        on.does("busy")
-        for number in range(crashes):
-            if number % 2:
-                on.does("begin")
-                assert on.does("carry")["bytes"]
-            assert on.does("carried")["hangs"] == []
-            waiting = [stack.enter_context(bed.place.connect(port, 10)) for port in on.ports]
-            bed.crash(SIGNALS[number // 2 % 2])
-            made = on.does("connect")
-            assert made["failures"] == []
-            kept.slowest_s = max(kept.slowest_s, made["seconds"])
-            said = on.does("carried")
-            assert said["hangs"] == []
-            kept.note("busy", 8, said["busy"])
-            kept.note("under way", 4, said["under way"])
-            if number % 2:
-                how = on.does("end")["flow"]
-                kept.note("full rate", 1, [] if how == "right" else [how])
-            without = on.does("accept")["without"]
-            kept.note("offered", LISTENERS, ["?"] * len(without))
-            accepted += [one for number, one in enumerate(waiting) if number not in without]
-            kept.note("idle", idle + len(accepted), use(on, accepted)["failures"])
-        on.does("quiet")
-    return kept
-
-
-#: What the issue asks for, of which a few crashes tell little: a share of 0.9 fails one time in ten.
-SHARES = {"idle": 1.0, "offered": 0.95, "busy": 0.99, "under way": 0.95, "full rate": 0.9}
 
 
 @pytest.mark.long

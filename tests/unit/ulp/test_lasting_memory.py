@@ -84,6 +84,8 @@ static void outlives(void)
 	check(WIFSIGNALED(status), "it has not died");
 	check(read(ends[0], &offset, sizeof offset) == sizeof offset, "no offset");
 	check(lasting_at(offset, 12) && !memcmp(lasting_at(offset, 12), "was written", 12), "it is not there");
+	lasting_empty();
+	check(!*lasting_at(offset, 12), "it is still there");
 }
 
 /* Pages of what is free go back to the system, and of nothing else. */

@@ -14,6 +14,7 @@
 #include <openssl/err.h>
 #include <stdlib.h>
 
+#include "tls_kept.h"
 #include "tls_ours.h"
 #include "ulp/protocols.h"
 
@@ -352,6 +353,8 @@ static int tls_finish(struct ulp_layer *l)
 		r = t->ours ? tls_seal_alert(t, TLS_WARNING, TLS_CLOSE_NOTIFY) : SSL_shutdown(t->ssl);
 		r = r < 0 ? t->ours ? r : tls_fault(t, r) : 0;
 		t->notified = !r;
+		if (t->ours)
+			tls_kept_sent(t);
 	}
 	return r ? r : tls_bio_flush(t);
 }
@@ -381,5 +384,6 @@ const struct ulp_protocol ulp_tls = {
 	.save = tls_save,
 	.wipe = tls_wipe,
 	.restore = tls_restore,
+	.keep = tls_keep,
 	.close = tls_close,
 };

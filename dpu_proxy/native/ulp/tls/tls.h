@@ -264,7 +264,7 @@ struct tls_about {
 	const char *cipher;
 	bool resumed, verified;
 	struct tls_chain *chain; /* NULL: the peer has no certificate */
-	/* the server's name that the client asked for, the protocol agreed on, and perhaps the name of the cipher */
+	/* the server's name that the client asked for, the protocol agreed on, the name of the cipher with its NUL */
 	uint8_t text[];
 };
 
@@ -430,6 +430,8 @@ int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, cons
 const char *tls_fall_back(enum tls_fallback why);
 /* The reason of these bytes; NULL: it is none. */
 const char *tls_fallback_named(const uint8_t *text, uint32_t bytes);
+/* The same, if this is one: else NULL. */
+const char *tls_fallback_is(const char *reason);
 
 /* --- tls_device.c ------------------------------------------------------------------------------------------------- */
 

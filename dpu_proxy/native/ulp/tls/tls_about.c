@@ -8,6 +8,7 @@
 
 #include "tls.h"
 #include "ulp/config_inside.h"
+#include "ulp/lasting.h"
 
 /* --- certificates ------------------------------------------------------------------------------------------------- */
 
@@ -42,7 +43,7 @@ static struct tls_chain *share(struct xts_tls_config *config, struct tls_chain *
 	same->references++;
 	pthread_mutex_unlock(&config->lock);
 	if (same != made)
-		free(made);
+		lasting_give(made);
 	return same;
 }
 
@@ -51,7 +52,7 @@ static void chain_put(struct xts_tls_config *config, struct tls_chain *c)
 	struct tls_chain **link;
 
 	if (!c || !c->references) { /* it has not been shared */
-		free(c);
+		lasting_give(c);
 		return;
 	}
 	pthread_mutex_lock(&config->lock);
@@ -64,7 +65,7 @@ static void chain_put(struct xts_tls_config *config, struct tls_chain *c)
 		c = NULL;
 	}
 	pthread_mutex_unlock(&config->lock);
-	free(c);
+	lasting_give(c);
 }
 
 static int add(struct tls_chain **chain, X509 *certificate)
@@ -101,12 +102,12 @@ static int take_chain(const struct tls *t, struct tls_chain **out)
 		r = add(&c, sk_X509_value(others, i));
 	if (!r && EVP_Digest(c->der, c->bytes, c->hash, NULL, EVP_sha256(), NULL) != 1)
 		r = -ENOMEM;
-	if (r) {
-		free(c);
-		return r;
-	}
-	*out = c;
-	return 0;
+	if (!r)
+		*out = lasting_take(sizeof *c + c->bytes);
+	if (*out)
+		memcpy(*out, c, sizeof *c + c->bytes);
+	free(c);
+	return r ? r : *out ? 0 : -ENOMEM;
 }
 
 struct xts_tls_config *tls_config_of(const struct tls *t)
@@ -121,17 +122,20 @@ int tls_about_take(struct tls *t)
 {
 	const SSL_CIPHER *cipher = SSL_get_current_cipher(t->ssl);
 	const char *name = SSL_get_servername(t->ssl, TLSEXT_NAMETYPE_host_name);
-	size_t name_bytes = name ? strlen(name) : 0;
+	const char *cipher_name = SSL_get_cipher_name(t->ssl);
+	size_t name_bytes = name ? strlen(name) : 0, all_bytes;
 	struct tls_about *about;
 	const uint8_t *alpn;
 	unsigned alpn_bytes;
 
 	SSL_get0_alpn_selected(t->ssl, &alpn, &alpn_bytes);
-	about = calloc(1, sizeof *about + name_bytes + alpn_bytes);
+	all_bytes = sizeof *about + name_bytes + alpn_bytes + strlen(cipher_name) + 1;
+	about = lasting_take(all_bytes);
 	if (!about)
 		return -ENOMEM;
+	memset(about, 0, all_bytes);
 	about->version = (uint16_t)SSL_version(t->ssl);
-	about->cipher = SSL_get_cipher_name(t->ssl);
+	about->cipher = strcpy((char *)about->text + name_bytes + alpn_bytes, cipher_name);
 	about->cipher_id = cipher ? SSL_CIPHER_get_protocol_id(cipher) : 0;
 	about->resumed = SSL_session_reused(t->ssl) != 0;
 	about->verified = SSL_get_verify_mode(t->ssl) != SSL_VERIFY_NONE && SSL_get0_peer_certificate(t->ssl) &&
@@ -143,7 +147,7 @@ int tls_about_take(struct tls *t)
 	if (alpn_bytes)
 		memcpy(about->text + name_bytes, alpn, alpn_bytes);
 	if (take_chain(t, &about->chain)) {
-		free(about);
+		lasting_give(about);
 		return -ENOMEM;
 	}
 	t->about = about;
@@ -167,6 +171,6 @@ void tls_about_free(struct tls *t)
 {
 	if (t->about)
 		chain_put(tls_config_of(t), t->about->chain);
-	free(t->about);
+	lasting_give(t->about);
 	t->about = NULL;
 }

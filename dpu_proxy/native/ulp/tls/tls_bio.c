@@ -17,12 +17,20 @@
 #include <string.h>
 
 #include "tls_ours.h"
+#include "ulp/lasting.h"
 
 /* Empty whenever no function of a layer runs. One per thread is enough, since there is no TLS inside TLS. */
 static _Thread_local struct {
 	uint32_t bytes;
-	uint8_t data[TLS_GATHER_BYTES];
+	uint8_t *data;
 } gathered;
+
+static uint8_t *gathered_data(void)
+{
+	static _Thread_local uint8_t ordinary[TLS_GATHER_BYTES];
+
+	return lasting_of_thread(&gathered.data, ordinary, TLS_GATHER_BYTES);
+}
 
 static void wait_to_read(struct tls *t, BIO *bio)
 {
@@ -128,14 +136,33 @@ static int on_read(BIO *bio, char *out, int room)
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
+static void tells_place(struct tls *t)
+{
+	if (t->ours && t->out.bytes)
+		tls_kept_sealed(t, t->out.data + t->out.first + t->out.bytes, 0);
+}
+
+/* Room for more bytes behind those that wait, which may be moved for that. */
+static int reserve(struct tls *t, uint32_t bytes)
+{
+	int r;
+
+	if (t->out.bytes)
+		tls_kept_tears(t);
+	r = ulp_out_reserve(&t->out, t->layer, bytes);
+	tells_place(t);
+	return r;
+}
+
 /* Keeps these bytes behind those that wait already. */
 static int wait(struct tls *t, const void *data, uint32_t bytes)
 {
-	int r = ulp_out_reserve(&t->out, t->layer, bytes);
+	int r = reserve(t, bytes);
 
 	if (r)
 		return ulp_memory_fail(t->layer, r, "what TCP does not take");
 	ulp_out_put(&t->out, data, bytes);
+	tells_place(t);
 	return 0;
 }
 
@@ -178,8 +205,8 @@ static int on_write(BIO *bio, const char *data, int bytes)
 		wait_to_write(t, bio);
 		return -1;
 	}
-	if (!t->out.bytes && gathered.bytes + (uint32_t)bytes <= sizeof gathered.data) {
-		memcpy(gathered.data + gathered.bytes, data, (size_t)bytes);
+	if (!t->out.bytes && gathered.bytes + (uint32_t)bytes <= TLS_GATHER_BYTES) {
+		memcpy(gathered_data() + gathered.bytes, data, (size_t)bytes);
 		gathered.bytes += (uint32_t)bytes;
 		return bytes;
 	}
@@ -201,21 +228,21 @@ static int keep_room(struct tls *t, uint32_t bytes)
 		r = wait(t, gathered.data, gathered.bytes);
 	gathered.bytes = 0;
 	if (!r)
-		r = ulp_out_reserve(&t->out, t->layer, bytes);
+		r = reserve(t, bytes);
 	return r ? ulp_memory_fail(t->layer, r, "what TCP does not take") : 0;
 }
 
 uint8_t *tls_bio_room(struct tls *t, uint32_t bytes)
 {
-	if (!t->out.bytes && gathered.bytes + bytes <= sizeof gathered.data)
-		return gathered.data + gathered.bytes;
+	if (!t->out.bytes && gathered.bytes + bytes <= TLS_GATHER_BYTES)
+		return gathered_data() + gathered.bytes;
 	t->below_error = keep_room(t, bytes);
 	return t->below_error ? NULL : t->out.data + t->out.first + t->out.bytes;
 }
 
 void tls_bio_add(struct tls *t, const uint8_t *record, uint32_t bytes)
 {
-	if (record == gathered.data + gathered.bytes)
+	if (gathered.data && record == gathered.data + gathered.bytes)
 		gathered.bytes += bytes;
 	else
 		t->out.bytes += bytes;

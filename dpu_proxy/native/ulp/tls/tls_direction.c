@@ -81,6 +81,7 @@ void tls_direction_wipe(struct tls *t, bool send)
 {
 	struct tls_ours *o = t->ours;
 
+	tls_kept_ends(t); /* before anybody else can have it */
 	if (send) {
 		tls_aead_clear(&o->out);
 		tls_secret_forget(&o->send_secret);

@@ -13,6 +13,15 @@ extern const struct xts_record tls_direction_record, tls_state_record;
 /* Writes it. Returns its length, also if that is more than room, and then out is worth nothing; -EBUSY: the connection
  * has not left OpenSSL. The caller wipes out when it is done. */
 ssize_t tls_direction_write(const struct tls *t, bool send, void *out, size_t room);
+/* What is known of a connection (struct tls_about), as bytes. */
+struct tls_about_text {
+	uint16_t cipher_id;
+	bool resumed, verified;
+	struct xts_record_bytes server_name, alpn, cipher;
+	const struct tls_chain *chain; /* NULL: the peer has no certificate */
+};
+/* The record of a connection (tls_move.c), whose directions are described as they are. As tls_direction_write(). */
+ssize_t tls_save_as(const struct tls *t, const struct tls_about_text *a, void *out, size_t room);
 /* Is it ours to give away? */
 bool tls_direction_is_here(const struct tls *t, bool send);
 /* What the record says, and what it makes of the connection: for a record of both directions (tls_move.c). The caller

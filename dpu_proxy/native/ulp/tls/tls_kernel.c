@@ -62,6 +62,15 @@ const char *tls_fallback_named(const uint8_t *text, uint32_t bytes)
 	return NULL;
 }
 
+const char *tls_fallback_is(const char *reason)
+{
+	for (size_t i = 0; i < TLS_FALLBACKS; i++) {
+		if (reasons[i] == reason)
+			return reason;
+	}
+	return NULL;
+}
+
 static void fall_back(struct tls *t, enum tls_fallback why)
 {
 	t->crypto_reason = tls_fall_back(why);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tls_direction.h"
+#include "ulp/lasting.h"
 #include "ulp/tls_keys/key_memory.h"
 
 /* --- giving ------------------------------------------------------------------------------------------------------- */
@@ -29,26 +30,50 @@ static struct xts_record_bytes text_of(const char *text)
 	return (struct xts_record_bytes){ (const uint8_t *)text, text ? (uint32_t)strlen(text) : 0 };
 }
 
-static void describe_about(const struct tls_about *a, struct tls_state *s)
+static void describe_about(const struct tls_about_text *a, struct tls_state *s)
 {
 	s->cipher_id = a->cipher_id;
 	s->resumed = a->resumed;
 	s->verified = a->verified;
-	s->cipher = text_of(a->cipher);
-	s->server_name = (struct xts_record_bytes){ a->text, a->name_bytes };
-	s->alpn = (struct xts_record_bytes){ a->text + a->name_bytes, a->alpn_bytes };
+	s->cipher = a->cipher;
+	s->server_name = a->server_name;
+	s->alpn = a->alpn;
 	if (!a->chain)
 		return;
 	s->chain = (struct xts_record_bytes){ a->chain->der, a->chain->bytes };
 	s->own_bytes = a->chain->own_bytes;
 }
 
-ssize_t tls_save(const struct ulp_layer *l, void *out, size_t room)
+ssize_t tls_save_as(const struct tls *t, const struct tls_about_text *a, void *out, size_t room)
 {
-	struct tls *t = l->state;
 	struct xts_record_attached attached;
 	struct tls_state s = { .client = t->client, .in_pdu = t->in_pdu, .crypto = t->crypto };
 	ssize_t n;
+
+	s.receive = tls_direction_describe(t, false);
+	s.send = tls_direction_describe(t, true);
+	s.part = (struct xts_record_bytes){ t->part, t->part_bytes };
+	s.reason = text_of(t->crypto_reason);
+	s.keeps_session = t->keeps_session;
+	describe_about(a, &s);
+	n = xts_record_encode(&tls_state_record, tls_state_record.version, &s, out, room, &attached);
+	OPENSSL_cleanse(&s, sizeof s);
+	return n;
+}
+
+ssize_t tls_save(const struct ulp_layer *l, void *out, size_t room)
+{
+	struct tls *t = l->state;
+	const struct tls_about *a = t->about;
+	const struct tls_about_text about = {
+		.cipher_id = a->cipher_id,
+		.resumed = a->resumed,
+		.verified = a->verified,
+		.cipher = text_of(a->cipher),
+		.server_name = { a->text, a->name_bytes },
+		.alpn = { a->text + a->name_bytes, a->alpn_bytes },
+		.chain = a->chain,
+	};
 
 	if (t->ssl) {
 		tls_give_ssl(t);
@@ -56,15 +81,7 @@ ssize_t tls_save(const struct ulp_layer *l, void *out, size_t room)
 	}
 	if (!tls_direction_is_here(t, true) || !tls_direction_is_here(t, false))
 		return -EBUSY;
-	s.receive = tls_direction_describe(t, false);
-	s.send = tls_direction_describe(t, true);
-	s.part = (struct xts_record_bytes){ t->part, t->part_bytes };
-	s.reason = text_of(t->crypto_reason);
-	s.keeps_session = t->keeps_session;
-	describe_about(t->about, &s);
-	n = xts_record_encode(&tls_state_record, tls_state_record.version, &s, out, room, &attached);
-	OPENSSL_cleanse(&s, sizeof s);
-	return n;
+	return tls_save_as(t, &about, out, room);
 }
 
 void tls_wipe(struct ulp_layer *l)
@@ -79,16 +96,17 @@ void tls_wipe(struct ulp_layer *l)
 
 static struct tls_chain *chain_of(const struct tls_state *s)
 {
-	struct tls_chain *c = calloc(1, sizeof *c + s->chain.bytes);
+	struct tls_chain *c = lasting_take(sizeof *c + s->chain.bytes);
 
 	if (!c)
 		return NULL;
+	memset(c, 0, sizeof *c);
 	c->bytes = s->chain.bytes;
 	c->own_bytes = s->own_bytes;
 	memcpy(c->der, s->chain.data, c->bytes);
 	if (EVP_Digest(c->der, c->bytes, c->hash, NULL, EVP_sha256(), NULL) == 1)
 		return c;
-	free(c);
+	lasting_give(c);
 	return NULL;
 }
 
@@ -96,11 +114,12 @@ static int take_about(struct tls *t, const struct tls_state *s)
 {
 	const struct xts_record_bytes texts[] = { s->server_name, s->alpn, s->cipher };
 	uint32_t bytes = s->server_name.bytes + s->alpn.bytes + s->cipher.bytes;
-	struct tls_about *a = calloc(1, sizeof *a + bytes + 1);
+	struct tls_about *a = lasting_take(sizeof *a + bytes + 1);
 	uint8_t *to;
 
 	if (!a)
 		return -ENOMEM;
+	memset(a, 0, sizeof *a + bytes + 1);
 	t->about = a;
 	to = a->text;
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -6,6 +6,7 @@
  * tls_tickets.c   tickets of a server, which OpenSSL still reads for a while
  * tls_seal.c      records to send: data, alerts, KeyUpdate
  * tls_direction.c a direction as a record, for another owner
+ * tls_kept.c      all of it is written down, for the process that goes on when this one has died
  */
 #ifndef XTS_TLS_OURS_H
 #define XTS_TLS_OURS_H
@@ -31,7 +32,30 @@ struct tls_message {
 	uint32_t left; /* bytes of its body that have not come yet */
 };
 
+/* What is known of a connection, written down as it changes (tls_kept.h). The rest is in struct tls_ours itself. */
+struct tls_kept {
+	/* of what is sent; whole unless it is torn, and unless the aead has given out a number behind this one */
+	uint64_t sequence; /* of the next record */
+	uint64_t taken;    /* bytes of data that are in records, since this was begun */
+	uint64_t sealed;   /* bytes of records, as TCP counts what it has taken */
+	uint64_t end;      /* where they end, as an offset (lasting.h): the last ones wait before it; 0: not there */
+	uint32_t records;
+	uint8_t torn, notified;
+	bool changes; /* as tls_record_in.changes */
+	/* of what is received */
+	struct tls_in_kept in;
+	/* what does not change */
+	bool on; /* 0: nothing of this is true */
+	bool client, resumed, verified, keeps_session;
+	uint8_t crypto;
+	uint16_t cipher, cipher_id, name_bytes, alpn_bytes, cipher_bytes;
+	uint32_t record_max, chain_bytes, own_bytes;
+	uint64_t text, chain; /* offsets (lasting.h); 0: there is none */
+	const char *reason;   /* one of the library's, which is at the same place there */
+};
+
 struct tls_ours {
+	struct tls_kept kept;
 	struct tls_record_in in;
 	struct tls_aead out;
 	bool tls13;
@@ -54,6 +78,25 @@ struct tls_ours {
 ssize_t tls_seal_data(struct tls *t, const struct iovec *iov, int pieces, size_t skip, size_t bytes);
 /* 0 or the fault. */
 int tls_seal_alert(struct tls *t, uint8_t level, uint8_t alert);
+
+/* --- tls_kept.c --------------------------------------------------------------------------------------------------- */
+
+/* Records have been sealed, of which the last one waits in front of this; or they wait somewhere else now. */
+void tls_kept_sealed(struct tls *t, const uint8_t *end, uint32_t bytes);
+/* The same place; something else has changed. */
+void tls_kept_sent(struct tls *t);
+/* Until then, what waits cannot be used by anybody else. */
+static inline void tls_kept_tears(struct tls *t)
+{
+	if (t->ours && t->ours->kept.on)
+		*(volatile uint8_t *)&t->ours->kept.torn = 1;
+}
+/* It is not true any more. */
+static inline void tls_kept_ends(struct tls *t)
+{
+	if (t->ours)
+		*(volatile bool *)&t->ours->kept.on = false;
+}
 
 /* --- tls_receive.c ------------------------------------------------------------------------------------------------ */
 

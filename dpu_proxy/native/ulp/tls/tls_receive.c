@@ -173,8 +173,14 @@ static int quiet_record(struct tls *t)
 
 	if (++t->quiet_records > TLS_QUIET_MAX)
 		return flooded(t);
-	if (type == TLS_HANDSHAKE)
-		return handshake(t);
+	if (type == TLS_HANDSHAKE) {
+		o->in.changes = true;
+		tls_in_tears(&o->in);
+		r = handshake(t);
+		o->in.changes = false;
+		tls_in_note(&o->in);
+		return r;
+	}
 	if (o->message.head_bytes && o->tls13)
 		return REFUSE(t, XTS_FAULT_RECORD, TLS_UNEXPECTED_MESSAGE, "a record of type %u inside a message", type);
 	if (type == TLS_ALERT)

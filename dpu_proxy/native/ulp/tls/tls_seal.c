@@ -31,6 +31,11 @@ static int seal(struct tls *t, uint8_t type, const struct iovec *iov, int pieces
 	if (n < 0)
 		return fail(t, strerror((int)-n));
 	tls_bio_add(t, out, (uint32_t)n);
+	if (type == TLS_APPLICATION_DATA) {
+		tls_kept_tears(t);
+		o->kept.taken += bytes;
+	}
+	tls_kept_sealed(t, out + n, (uint32_t)n);
 	return 0;
 }
 
@@ -58,12 +63,16 @@ static int update(struct tls *t)
 
 	if (r)
 		return r;
+	o->kept.changes = true;
+	tls_kept_tears(t);
 	o->update_due = false;
 	t->records = 0;
 	if (!tls_secret_next(&o->send_secret, o->digest) ||
 	    !tls_secret_keys(&o->send_secret, o->digest, o->out.cipher, &info) || tls_aead_set(&o->out, &info, true))
 		r = fail(t, "there are no other keys");
 	OPENSSL_cleanse(&info, sizeof info);
+	o->kept.changes = false;
+	tls_kept_sent(t);
 	return r;
 }
 

@@ -203,6 +203,8 @@ ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int pieces, cons
 	int r;
 
 	t->in_stream = !pdu;
+	if (pdu)
+		tls_kept_ends(t);
 	if (t->failed || (pdu && check_pdu(t, ulp_iov_bytes(iov, pieces), mark)))
 		return t->failed;
 	if (t->send_by != XTS_TLS_CRYPTO_USER)

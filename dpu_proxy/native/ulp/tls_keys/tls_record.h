@@ -94,6 +94,20 @@ void tls_aead_next(struct tls_aead *a);
 
 /* --- tls_record_in.c ---------------------------------------------------------------------------------------------- */
 
+/* What is known of received records, written down as it changes for the process that goes on when this one has died
+ * (tls/tls_kept.h). It is of one moment, at which everything that it names is whole, unless it is torn: between two
+ * such moments only bytes are read behind those that are here. */
+struct tls_in_kept {
+	uint64_t sequence;  /* of the next record */
+	uint64_t delivered; /* bytes of payload, since this was begun */
+	uint64_t read;      /* bytes of the stream, as far as those that are here */
+	uint64_t at;        /* where these begin, as an offset (lasting.h); 0: not there */
+	uint32_t bytes, room;
+	uint32_t payload_bytes, taken;
+	uint8_t opened, type;
+	uint8_t torn; /* something is being changed */
+};
+
 #define TLS_IN_BYTES (4 * TLS_RECORD_MAX) /* read with one call, where the thread's buffer is free */
 
 struct tls_record_in {
@@ -108,7 +122,10 @@ struct tls_record_in {
 	bool opened;           /* the record at first has been decrypted in place: */
 	uint8_t type;
 	uint32_t payload_bytes, taken;
-	uint8_t alert; /* when a record was refused: what the peer may be told */
+	uint8_t alert;                 /* when a record was refused: what the peer may be told */
+	uint64_t delivered, read;      /* bytes of payload, and of the stream: */
+	struct tls_in_kept *kept_down; /* NULL: nothing is written down */
+	bool changes;                  /* what was read changes more than what is here: it is torn until that is done */
 };
 
 void tls_in_free(struct tls_record_in *in);
@@ -128,6 +145,15 @@ const uint8_t *tls_in_payload(const struct tls_record_in *in);
 /* Copies from its payload; the record is gone with its last byte. Returns how many. */
 size_t tls_in_take(struct tls_record_in *in, void *out, size_t room);
 void tls_in_drop(struct tls_record_in *in);
+/* Writes down what is here, after `read` bytes of the stream, or after as many more as have been read. */
+void tls_in_keep(struct tls_record_in *in, struct tls_in_kept *k, uint64_t read);
+void tls_in_note(struct tls_record_in *in);
+/* Until tls_in_note(), what is here cannot be used by anybody else. */
+static inline void tls_in_tears(struct tls_record_in *in)
+{
+	if (in->kept_down)
+		*(volatile uint8_t *)&in->kept_down->torn = 1;
+}
 /* Has to be called at the end of a read: keeps what is left. 0, or the fault. */
 int tls_in_rest(struct ulp_layer *l, struct tls_record_in *in);
 

@@ -10,6 +10,10 @@
  * (over shared memory the host does, and is to see nothing whose tag was not verified). A short one, one of CCM (which
  * computes its tag from the plain text), and what is not application data, is decrypted in place. Only what has a good
  * tag is delivered; what was decrypted with a bad one is wiped.
+ *
+ * Where everything is written down for the process that goes on when this one has died (struct tls_in_kept), the buffer
+ * is of memory that it finds, and nothing is decrypted in place: a record that is half decrypted could not be opened
+ * again. What is not delivered at once is copied back.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,14 +22,61 @@
 #include <openssl/crypto.h>
 
 #include "tls_record.h"
+#include "ulp/lasting.h"
 #include "ulp/tls/tls.h"
 
 #define STRAIGHT_MIN 1024u /* a shorter payload is copied for less than what a check of its type behind it costs */
 
 /* --- buffers ------------------------------------------------------------------------------------------------------ */
 
-static _Thread_local uint8_t buffer[TLS_IN_BYTES];
+static _Thread_local uint8_t ordinary[TLS_IN_BYTES], *buffer;
 static _Thread_local bool buffer_taken;
+static _Thread_local uint8_t plain[TLS_RECORD_MAX];
+
+void tls_in_note(struct tls_record_in *in)
+{
+	struct tls_in_kept *k = in->kept_down;
+
+	if (!k)
+		return;
+	tls_in_tears(in);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	k->sequence = in->aead.sequence;
+	k->delivered = in->delivered;
+	k->read = in->read;
+	k->at = in->data ? lasting_offset(in->data + in->first) : 0;
+	k->bytes = in->bytes;
+	k->room = (in->borrowed ? TLS_IN_BYTES : in->kept.room) - in->first;
+	k->payload_bytes = in->payload_bytes;
+	k->taken = in->taken;
+	k->opened = in->opened;
+	k->type = in->type;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	*(volatile uint8_t *)&k->torn = in->changes;
+}
+
+void tls_in_keep(struct tls_record_in *in, struct tls_in_kept *k, uint64_t read)
+{
+	in->kept_down = k;
+	in->read = read;
+	tls_in_note(in);
+}
+
+/* What is here is copied to another place. Where it was is given up when the new place has been written down. */
+static void lie_in(struct tls_record_in *in, uint8_t *place, bool borrowed, const struct ulp_out *kept)
+{
+	struct ulp_out before = in->kept;
+
+	if (in->bytes)
+		memcpy(place, in->data + in->first, in->bytes);
+	in->kept = *kept;
+	in->data = place;
+	in->first = 0;
+	in->borrowed = borrowed;
+	buffer_taken |= borrowed;
+	tls_in_note(in);
+	ulp_out_free(&before);
+}
 
 /* Makes room for at least this many bytes behind those that are here: returns how much, or 0 with *r. */
 static uint32_t make_room(struct ulp_layer *l, struct tls_record_in *in, uint32_t bytes, int *r)
@@ -33,28 +84,22 @@ static uint32_t make_room(struct ulp_layer *l, struct tls_record_in *in, uint32_
 	struct ulp_out larger = { 0 };
 
 	if (!in->borrowed && !buffer_taken) {
-		if (in->bytes)
-			memcpy(buffer, in->data + in->first, in->bytes);
-		ulp_out_free(&in->kept);
-		in->data = buffer;
-		in->borrowed = buffer_taken = true;
-		in->first = 0;
+		lie_in(in, lasting_of_thread(&buffer, ordinary, TLS_IN_BYTES), true, &larger);
+		return TLS_IN_BYTES - in->bytes;
 	}
 	if (in->borrowed) {
-		if (in->first)
+		if (in->first) {
+			tls_in_tears(in);
 			memmove(buffer, buffer + in->first, in->bytes);
-		in->first = 0;
+			in->first = 0;
+			tls_in_note(in);
+		}
 		return TLS_IN_BYTES - in->bytes;
 	}
 	*r = ulp_out_reserve(&larger, l, in->bytes + bytes);
 	if (*r)
 		return 0;
-	if (in->bytes)
-		memcpy(larger.data, in->data + in->first, in->bytes);
-	ulp_out_free(&in->kept);
-	in->kept = larger;
-	in->data = larger.data;
-	in->first = 0;
+	lie_in(in, larger.data, false, &larger);
 	return bytes;
 }
 
@@ -67,6 +112,7 @@ static void forget(struct tls_record_in *in)
 	in->borrowed = false;
 	in->data = NULL;
 	in->first = in->bytes = 0;
+	tls_in_note(in);
 }
 
 void tls_in_free(struct tls_record_in *in)
@@ -103,7 +149,9 @@ int tls_in_rest(struct ulp_layer *l, struct tls_record_in *in)
 	memcpy(in->kept.data, in->data + in->first, in->bytes);
 	in->data = in->kept.data;
 	in->first = 0;
-	in->borrowed = buffer_taken = false;
+	in->borrowed = false;
+	tls_in_note(in);
+	buffer_taken = false;
 	return 0;
 }
 
@@ -171,6 +219,7 @@ static int more(struct ulp_layer *l, struct tls_record_in *in, uint32_t need)
 	if (n < 0)
 		return (int)n;
 	in->bytes += (uint32_t)n;
+	in->read += (uint64_t)n;
 	return 0;
 }
 
@@ -213,6 +262,15 @@ static void done(struct tls_record_in *in)
 	in->first += bytes;
 	in->bytes -= bytes;
 	in->opened = false;
+	tls_in_note(in);
+}
+
+/* The record at in->first has been opened, and so many bytes of its payload delivered, the last ones. */
+static ssize_t delivered(struct tls_record_in *in, size_t bytes)
+{
+	in->delivered += bytes;
+	done(in);
+	return (ssize_t)bytes;
 }
 
 void tls_in_drop(struct tls_record_in *in)
@@ -227,7 +285,9 @@ size_t tls_in_take(struct tls_record_in *in, void *out, size_t room)
 	memcpy(out, tls_in_payload(in) + in->taken, n);
 	in->taken += n;
 	if (n == left)
-		done(in);
+		return (size_t)delivered(in, n);
+	in->delivered += n;
+	tls_in_note(in);
 	return n;
 }
 
@@ -241,7 +301,7 @@ static int refuse(struct ulp_layer *l, struct tls_record_in *in)
 ssize_t tls_in_next(struct ulp_layer *l, struct tls_record_in *in, void *out, size_t room)
 {
 	uint32_t bytes, inner, body;
-	uint8_t *record, *payload;
+	uint8_t *record, *payload, *to;
 	const uint8_t *whole;
 	bool straight;
 	ssize_t n = tls_in_whole(l, in, &whole, &bytes);
@@ -255,9 +315,10 @@ ssize_t tls_in_next(struct ulp_layer *l, struct tls_record_in *in, void *out, si
 	record = in->data + in->first;
 	payload = tls_aead_payload(&in->aead, record);
 	straight = room >= inner && inner >= STRAIGHT_MIN && !in->aead.cipher->ccm && !ulp_is_shown(l);
-	n = tls_aead_open(&in->aead, record, body, straight ? out : payload, &in->type);
-	if (n < 0 && straight)
-		OPENSSL_cleanse(out, inner);
+	to = straight ? out : in->kept_down ? plain : payload;
+	n = tls_aead_open(&in->aead, record, body, to, &in->type);
+	if (n < 0 && to != payload)
+		OPENSSL_cleanse(to, inner);
 	if (n < 0)
 		return refuse(l, in);
 	in->payload_bytes = (uint32_t)n;
@@ -268,14 +329,17 @@ ssize_t tls_in_next(struct ulp_layer *l, struct tls_record_in *in, void *out, si
 				"a TLS record of %u bytes of payload; the longest has %u", in->payload_bytes,
 				in->payload_max);
 	}
-	if (straight && n && in->type == TLS_APPLICATION_DATA) {
-		done(in);
-		return n;
+	if (to != payload && n && (size_t)n <= room && in->type == TLS_APPLICATION_DATA) {
+		if (!straight)
+			memcpy(out, plain, (size_t)n);
+		return delivered(in, (size_t)n);
 	}
-	if (straight) {
-		memcpy(payload, out, (size_t)n);
-		OPENSSL_cleanse(out, inner);
+	if (to != payload) {
+		tls_in_tears(in);
+		memcpy(payload, to, (size_t)n);
+		OPENSSL_cleanse(to, inner);
 	}
 	in->opened = true;
+	tls_in_note(in);
 	return 0;
 }

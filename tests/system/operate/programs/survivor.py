@@ -1,7 +1,9 @@
 """A program whose proxy's workers are killed while it runs: connections to a peer in the network, and listeners. It
 says their ports, as a line of JSON. Then it does what each line of its input says, and answers with a line of JSON.
 
-    survivor.py PEER PORT ADDRESS IDLE LISTENERS
+    survivor.py PEER PORT ADDRESS IDLE LISTENERS [VERSION]
+
+VERSION: connections and listeners have TLS of this version in the proxy, 772 or 771.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import xts_socket as socket
+from xts_socket import Tls
 
 #: What a stream carries, again and again.
 STREAM = os.urandom(1 << 24)
@@ -36,8 +40,8 @@ class Traffic:
     """A connection that carries bytes all the time, there and back: `pipelined` of them are on their way at once. With
     one request or less, it waits for each answer. When it ends, another one takes its place."""
 
-    def __init__(self, peer: tuple[str, int], request: int, pipelined: int) -> None:
-        self.peer, self.request, self.pipelined = peer, request, pipelined
+    def __init__(self, connect: Callable[[], Any], request: int, pipelined: int) -> None:
+        self.connect, self.request, self.pipelined = connect, request, pipelined
         self.ends: list[str] = []
         self.carried = 0
         self.stops = False
@@ -47,7 +51,7 @@ class Traffic:
     def _run(self) -> None:
         while not self.stops:
             try:
-                with socket.create_connection(self.peer) as connection:
+                with self.connect() as connection:
                     self._carry(connection)
             except OSError as error:
                 self.ends.append(name_of(error))
@@ -77,16 +81,30 @@ def piece(at: int, count: int) -> bytes:
 
 
 class Survivor:
-    """`peer`: an echo server."""
+    """`peer`: an echo server. `version`: of TLS; 0: without."""
 
-    def __init__(self, peer: tuple[str, int], address: str, idle: int, listeners: int) -> None:
-        self.peer = peer
-        self.idle = [socket.create_connection(peer) for _ in range(idle)]
-        self.listeners = [socket.create_server((address, 0), backlog=64) for _ in range(listeners)]
+    def __init__(self, peer: tuple[str, int], address: str, idle: int, listeners: int, version: int = 0) -> None:
+        self.peer, self.version = peer, version
+        self.how: dict[str, Any] = {}
+        if version:
+            self.how["tls"] = Tls(server_hostname="localhost", min_version=version, max_version=version)
+        self.idle = [self.connected() for _ in range(idle)]
+        self.listeners = [self.listener(address) for _ in range(listeners)]
         self.accepted: list[Any] = []
         self.traffic: dict[str, list[Traffic]] = {}
         self.flow: threading.Thread | None = None
         self.flow_said = ""
+
+    def connected(self) -> Any:
+        return socket.create_connection(self.peer, **self.how)
+
+    def listener(self, address: str) -> Any:
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.bind((address, 0))
+        if self.version:
+            made.push(Tls(identity="own", role="server"))
+        made.listen(64)
+        return made
 
     def ports(self) -> list[int]:
         return [listener.getsockname()[1] for listener in self.listeners]
@@ -107,7 +125,7 @@ class Survivor:
             try:
                 self._exchange(connection)
             except OSError:
-                self.idle[number] = socket.create_connection(self.peer)
+                self.idle[number] = self.connected()
         return {}
 
     @staticmethod
@@ -123,7 +141,7 @@ class Survivor:
         begun, failures = time.monotonic(), []
         while time.monotonic() - begun < 5:
             try:
-                with socket.create_connection(self.peer) as connection:
+                with self.connected() as connection:
                     self._exchange(connection)
                 break
             except OSError as error:
@@ -134,8 +152,8 @@ class Survivor:
     def busy(self) -> dict[str, Any]:
         """From now on there are connections that are busy, and such that always have bytes under way."""
         self.traffic = {
-            "busy": [Traffic(self.peer, 900, 1) for _ in range(8)],
-            "under way": [Traffic(self.peer, 20000, 60000) for _ in range(4)],
+            "busy": [Traffic(self.connected, 900, 1) for _ in range(8)],
+            "under way": [Traffic(self.connected, 20000, 60000) for _ in range(4)],
         }
         return {}
 
@@ -182,7 +200,7 @@ class Survivor:
         return {}
 
     def _flow(self) -> None:
-        with socket.create_connection(self.peer) as connection:
+        with self.connected() as connection:
             sending = threading.Thread(target=self._send, args=(connection,))
             sending.start()
             try:
@@ -228,8 +246,8 @@ class Survivor:
         return {"flow": self.flow_said or "it hangs"}
 
 
-def main(peer: str, port: str, address: str, idle: str, listeners: str) -> None:
-    survivor = Survivor((peer, int(port)), address, int(idle), int(listeners))
+def main(peer: str, port: str, address: str, *numbers: str) -> None:
+    survivor = Survivor((peer, int(port)), address, *map(int, numbers))
     print(json.dumps(survivor.ports()), flush=True)
     for line in sys.stdin:
         print(json.dumps(getattr(survivor, line.strip())()), flush=True)

@@ -20,7 +20,7 @@ from xts_messages.wire import wire_table as table
 
 RESUME = table.FEATURES["RESUME"][0]
 #: struct ledger_line
-LINE = struct.Struct("=IIIBBBxIIQQQQQIIQ")
+LINE = struct.Struct("=IIIBBBxIIQQQQQIIQI12x")
 SO_COOKIE = 57
 #: The first channel of a worker.
 QUEUE = 0
@@ -55,11 +55,13 @@ class Line:
     place_frames: int = 0
     keep_ms: int = 0
     name: int = 0
+    tls: int = 0
 
     def packed(self) -> bytes:
         numbers = self.sequence, self.queue_id, self.proxy_id, self.state, self.ip_version, self.flags
         sizes = self.kernel_send, self.kernel_receive, self.cookie, self.read_from, self.written_from
-        return LINE.pack(*numbers, *sizes, self.place, self.place_received, self.place_frames, self.keep_ms, self.name)
+        place = self.place, self.place_received, self.place_frames
+        return LINE.pack(*numbers, *sizes, *place, self.keep_ms, self.name, self.tls)
 
 
 def cookie_of(sock: socket.socket) -> int:
@@ -308,7 +310,7 @@ def noise(worker: Worker) -> None:
 
 
 if __name__ == "__main__":
-    assert LINE.size == 80
+    assert LINE.size == 96
     assert worker_lib.xts_ledger_make(8192, 16) == 0
     with Worker() as one:
         globals()[sys.argv[1]](one)

@@ -1,0 +1,245 @@
+"""The workers' process dies by a signal, and connections with TLS in the proxy go on, as client and as server, with no
+wrong byte and no number used twice (PROTOCOL.md, "Crash"; dpu_proxy/native/ulp/tls/tls_kept.h)."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import random
+import resource
+import signal
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+import pytest
+from beds.crashes import (
+    AUTHORITY,
+    ISSUED,
+    LISTENERS,
+    SIGNALS,
+    Crashing,
+    Kept,
+    Program,
+    Tap,
+    carry,
+    crashing,
+    program,
+    use,
+)
+from beds.dialogues import peer_address
+from beds.operated_proxy import wait
+from beds.ulp_tls import VERSIONS, client_context, server_context, updates_keys
+from xts_proxy.config.config_limits import DESCRIPTORS_MAX
+
+#: Of a record: type, version, length.
+HEAD, NONCE_BYTES, CHANGE_CIPHER_SPEC = struct.Struct(">BHH"), 8, 20
+KINDS = ["shm", pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp])]
+
+
+@contextmanager
+def with_tls(kind: str, version: ssl.TLSVersion, idle: int) -> Iterator[tuple[Crashing, Program]]:
+    peer = server_context(ISSUED, minimum_version=version, maximum_version=version)
+    with crashing(kind) as bed, program(bed.place, idle, peer) as on:
+        yield bed, on
+
+
+def accepted(bed: Crashing, on: Program, version: ssl.TLSVersion) -> list[socket.socket]:
+    """One of each listener of the program, which is the server."""
+    client = client_context(AUTHORITY.certificate, minimum_version=version, maximum_version=version)
+    made = [client.wrap_socket(bed.place.connect(port, 10), server_hostname="localhost") for port in on.ports]
+    said = on.does("accept")
+    assert said["without"] == []
+    return list(made)
+
+
+@VERSIONS
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_at_rest_goes_on(kind: str, version: ssl.TLSVersion, crashes: int = 4, idle: int = 30) -> None:
+    """As client and as server; those that are made between crashes, too."""
+    with with_tls(kind, version, idle) as (bed, on), ExitStack() as stack:
+        assert on.does("use")["failures"] == []
+        peers: list[socket.socket] = []
+        for number in range(crashes):
+            peers += [stack.enter_context(one) for one in accepted(bed, on, version)]
+            assert use(on, peers)["failures"] == []
+            bed.crash(SIGNALS[number % 2])
+            assert use(on, peers) == {"failures": [], "used": idle + len(peers)}
+        assert len(peers) == crashes * LISTENERS
+        assert sum(worker["torn"] for worker in bed.status()["workers"]) == 0
+
+
+READER = """
+import hashlib, sys, threading
+import xts_socket as socket
+from xts_socket import Tls
+def connected():
+    return socket.create_connection((sys.argv[1], int(sys.argv[2])), tls=Tls(server_hostname="localhost"))
+connection, idle = connected(), connected()
+threading.Thread(target=idle.recv, args=(1,), daemon=True).start()  # the library has a thread while we wait for input
+print("connected", flush=True)
+for line in sys.stdin:
+    left, seen = int(line), hashlib.sha256()
+    while left and (data := connection.recv(left)):
+        seen.update(data)
+        left -= len(data)
+    connection.sendall(seen.digest())
+    if int(line) == 0:
+        tls = connection.tls
+        print(len(tls.getpeercert(True)), tls.cipher(), tls.verified, tls.version(), flush=True)
+"""
+
+
+@VERSIONS
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_read_ahead_and_keys_that_have_changed(kind: str, version: ssl.TLSVersion) -> None:
+    """The program reads a part of what has come, of a record too, and the rest after the crash. In TLS 1.3 its peer
+    takes other keys before each piece, and asks for others. What is known of the connection is as before."""
+    context = server_context(ISSUED, minimum_version=version, maximum_version=version)
+    with crashing(kind) as bed, ExitStack() as stack:
+        with bed.place.network():
+            server = stack.enter_context(socket.create_server(("", 0)))
+        arguments = ["-c", READER, peer_address(bed.place), str(server.getsockname()[1])]
+        process = stack.enter_context(bed.place.program(arguments, interposed=False))
+        assert process.stdin
+        assert process.stdout
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)  # for all that is not read yet
+        accepting = (context.wrap_socket(server.accept()[0], server_side=True) for _ in range(2))
+        peer, _ = (stack.enter_context(one) for one in accepting)
+        peer.settimeout(10)
+        assert process.stdout.readline() == "connected\n"
+        known = set()
+        for number in range(4):
+            data = random.Random(number).randbytes(500_000)
+            if version == ssl.TLSVersion.TLSv1_3:
+                updates_keys(cast(ssl.SSLObject, peer), asks=True)
+            peer.sendall(data)
+            for piece in (data[:70_001], data[70_001:], b""):
+                if len(piece) > 70_001:
+                    bed.crash(SIGNALS[number % 2])
+                process.stdin.write(f"{len(piece)}\n")
+                process.stdin.flush()
+                assert peer.recv(32) == hashlib.sha256(piece).digest()
+            known.add(process.stdout.readline())
+        assert len(known) == 1
+        assert sum(worker["torn"] for worker in bed.status()["workers"]) == 0
+
+
+def nonces(stream: bytes) -> list[bytes]:
+    """Those that the encrypted records of a client of TLS 1.2 with AES-GCM carry, in their order (RFC 5288 3)."""
+    found, at, encrypted = [], 0, False
+    while len(stream) - at >= HEAD.size + NONCE_BYTES:
+        kind, _, length = HEAD.unpack_from(stream, at)
+        if encrypted:
+            found.append(stream[at + HEAD.size : at + HEAD.size + NONCE_BYTES])
+        encrypted = encrypted or kind == CHANGE_CIPHER_SPEC
+        at += HEAD.size + length
+    return found
+
+
+def test_no_nonce_is_used_twice() -> None:
+    """On the wire, in all that is sent under one key by all processes that have it. In TLS 1.3 a record's number is its
+    place in the stream: one that is used twice, or left out, ends the connection, which the other tests see."""
+    version = ssl.TLSVersion.TLSv1_2
+    peer = server_context(ISSUED, minimum_version=version, maximum_version=version)
+    peer.set_ciphers("ECDHE+AESGCM")
+    with crashing("shm") as bed:
+        tap, kept = Tap(bed.place), Kept()
+        with program(bed.place, 5, peer, tap) as on:
+            carry(kept, bed, on, 6)
+            assert on.does("use")["failures"] == []
+        assert kept.share("busy") >= 0.9
+    sent = [nonces(bytes(stream)) for stream in tap.streams]
+    assert max(map(len, sent)) > 1000
+    for one in sent:
+        numbers = [int.from_bytes(nonce, "big") for nonce in one]
+        assert numbers == [(numbers[0] + index) % (1 << 64) for index in range(len(numbers))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_next_process_dies_as_well(kind: str, idle: int = 60) -> None:
+    """Before its host has claimed its connections, or while it does so: these go on, or are reset."""
+    with with_tls(kind, ssl.TLSVersion.TLSv1_3, idle) as (bed, on):
+        assert on.does("use")["failures"] == []
+        with on.stopped():
+            bed.crash(SIGNALS[0])
+            wait(lambda: bed.status()["proxy"]["crashes"]["sockets"] >= idle, "the next process")
+            bed.crash(SIGNALS[0])
+        assert on.does("use") == {"failures": [], "used": idle}
+
+
+class Noise:
+    """What a worker that was broken into might have left: other bytes in what the next process reads of connections."""
+
+    LOOKED_AT, LINE_BYTES, LASTING_BYTES = 256 << 10, 96, 1 << 30
+
+    def __init__(self, seed: int) -> None:
+        self._drawn = random.Random(seed)
+
+    def write(self, pid: int) -> None:
+        """Into the memory of a process that is stopped."""
+        with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
+            for begin in self._shared(pid):
+                self._into(memory, begin)
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            if "memfd:xts-keys" in str(file.readlink()):  # not of memfd_secret, which nobody can open
+                with file.open("r+b", buffering=0) as memory:
+                    self._into(memory, 0)
+
+    def _shared(self, pid: int) -> list[int]:
+        """Where the ledger's lines are, and what is lasting (proc_pid_maps(5))."""
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        places = [line.split()[0].split("-") for line in lines if "rw-s" in line and "/dev/zero" in line]
+        bytes_of = {int(begin, 16): int(end, 16) - int(begin, 16) for begin, end in places}
+        of_lines = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], DESCRIPTORS_MAX) * self.LINE_BYTES
+        sizes = (self.LASTING_BYTES, -(-of_lines // mmap.PAGESIZE) * mmap.PAGESIZE)
+        found = [begin for begin, size in bytes_of.items() if size in sizes]
+        assert len(found) == len(sizes)
+        return found
+
+    def _into(self, memory: IO[bytes], begin: int) -> None:
+        memory.seek(begin)
+        used = [at for at, byte in enumerate(memory.read(self.LOOKED_AT) or b"") if byte]
+        for at in self._drawn.sample(used, min(len(used), self._drawn.choice((1, 10, len(used) // 100 + 1)))):
+            memory.seek(begin + at)
+            memory.write(bytes([self._drawn.randrange(256)]))
+
+
+@pytest.mark.root
+@VERSIONS
+def test_what_a_dead_process_has_left_is_not_believed(version: ssl.TLSVersion, rounds: int = 5) -> None:
+    """A connection goes on as it should, or ends. The next process does not die of it."""
+    noise = Noise(33)
+    with with_tls("shm", version, 30) as (bed, on):
+        for _ in range(rounds):
+            bed.crash(signal.SIGKILL, before=noise.write)
+            said = on.does("use")
+            assert set(said["failures"]) <= {"ECONNRESET", "EPIPE", "ECONNABORTED", "EPROTO", "EBADMSG"}, said
+            on.does("renew")
+        logged = "".join(file.read_text() for file in bed.control.parent.glob("*log*"))
+        assert "killed by SIGKILL" in logged
+        assert "killed by SIGSEGV" not in logged
+        assert "killed by SIGABRT" not in logged
+
+
+def crash_under_load(kind: str, version: ssl.TLSVersion, crashes: int) -> Kept:
+    kept = Kept()
+    with with_tls(kind, version, 10) as (bed, on):
+        carry(kept, bed, on, crashes)
+        kept.note("idle", 10, on.does("use")["failures"])
+    return kept
+
+
+@VERSIONS
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_busy_goes_on(kind: str, version: ssl.TLSVersion) -> None:
+    kept = crash_under_load(kind, version, 6)
+    assert not [end for ends in kept.ended.values() for end in ends if "wrong" in end], kept
+    assert kept.share("idle") == 1.0
+    # Of one connection a record was being made when a worker that always runs was killed.
+    assert kept.share("busy") >= 0.85, kept
+    assert kept.share("under way") >= 0.7, kept
