@@ -148,6 +148,7 @@ class Dpu:
 
     def _configure(self) -> None:
         """As deploy/docs/how-to/bluefield.md has it for two machines, each with one queue."""
+        self.run("udevadm", "settle", check=False)  # where there is udev, it may be about to name them
         names = {link["address"]: link["ifname"] for link in json.loads(self.run("ip", "-json", "link"))}
         for mac, name in ((XTS_MAC, "xts0"), (UPLINK_MAC, "uplink"), (SWITCHED_MAC, "xts1")):
             self.run("ip", "link", "set", names[mac], "down")
