@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import mmap
+from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 #: Larger than all that a program of ours has; of the terabytes of shadow that ASan reserves nothing is the program's.
 _MAP_BYTES_MAX = 4 << 30
+#: Of a page's entry in pagemap: it is there, or swapped out.
+_HAS_PAGE = 3 << 62
 
 
 def memory_of(pid: int) -> Iterator[tuple[str, bytes]]:
-    """What a process can write to, map by map, with the map's line. OSError: it cannot be read."""
+    """What a process can write to, and has, with the line of its map. OSError: it cannot be read.
+
+    Pages that it has never touched are left out. They are most of what is mapped: with them it took a minute of a core.
+    """
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             span, mode, *rest = line.split()
@@ -20,6 +27,24 @@ def memory_of(pid: int) -> Iterator[tuple[str, bytes]]:
             begin, end = (int(number, 16) for number in span.split("-"))
             if end - begin > _MAP_BYTES_MAX:
                 continue
-            with suppress(OSError):  # part of it may be out of reach
-                memory.seek(begin)
-                yield line, memory.read(end - begin)
+            for first, bytes_there in _there(pid, begin, end):
+                with suppress(OSError):  # part of it may be out of reach
+                    memory.seek(first)
+                    yield line, memory.read(bytes_there)
+
+
+def _there(pid: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where pages are, one next to the other, and how many bytes that is."""
+    with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as file:
+        file.seek(begin // mmap.PAGESIZE * 8)
+        entries = array("Q", file.read((end - begin) // mmap.PAGESIZE * 8))
+    first = None
+    for page, entry in enumerate(entries):
+        at = begin + page * mmap.PAGESIZE
+        if entry & _HAS_PAGE and first is None:
+            first = at
+        elif not entry & _HAS_PAGE and first is not None:
+            yield first, at - first
+            first = None
+    if first is not None:
+        yield first, end - first
