@@ -95,6 +95,18 @@ static inline void ledger_in_order(void)
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
+/* A line is changed between these two: who finds it half changed does not believe it. */
+static inline void ledger_change_begins(struct ledger_line *line)
+{
+	*(volatile uint32_t *)&line->sequence |= 1;
+	ledger_in_order();
+}
+static inline void ledger_change_ends(struct ledger_line *line)
+{
+	ledger_in_order();
+	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
+}
+
 /* NULL: there is none, and nothing is written. */
 extern struct ledger *ledger;
 

@@ -109,7 +109,6 @@ void ledger_write(struct connection *c, bool counts)
 		ledger_forget(c->tcp.fd);
 		return;
 	}
-	said.sequence = line->sequence | 1;
 	said.queue_id = c->channel->queue_id;
 	said.proxy_id = c->proxy_id;
 	said.ip_version = c->tcp.ip_version;
@@ -121,13 +120,12 @@ void ledger_write(struct connection *c, bool counts)
 	said.cookie = cookie_of(c->tcp.fd);
 	name(c, &said);
 	keep_shared(c, line, &said);
-	*(volatile uint32_t *)&line->sequence |= 1;
-	ledger_in_order();
+	ledger_change_begins(line);
+	said.sequence = line->sequence;
 	*line = said;
-	ledger_in_order();
-	*(volatile uint32_t *)&line->sequence = said.sequence + 1;
-	if ((uint32_t)c->tcp.fd >
-	    ledger->head->highest) /* of two workers one may be late: recover.c looks at some more */
+	ledger_change_ends(line);
+	/* Of two workers one may be late: recover.c looks at some more. */
+	if ((uint32_t)c->tcp.fd > ledger->head->highest)
 		ledger->head->highest = (uint32_t)c->tcp.fd;
 }
 
@@ -142,26 +140,27 @@ void ledger_write_name(struct connection *c)
 		ledger_write(c, true);
 		return;
 	}
-	*(volatile uint32_t *)&line->sequence |= 1;
-	ledger_in_order();
+	ledger_change_begins(line);
 	name(c, line);
-	ledger_in_order();
-	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
+	ledger_change_ends(line);
+}
+
+/* What is written of this socket; NULL: nothing. */
+static struct ledger_line *written(int fd)
+{
+	return fd >= 0 && (uint32_t)fd < ledger->lines && ledger->line[fd].state ? &ledger->line[fd] : NULL;
 }
 
 void ledger_write_shared(const struct connection *l, uint64_t key, uint32_t renewals)
 {
-	struct ledger_line *line;
+	struct ledger_line *line = written(l->tcp.fd);
 
-	if (l->tcp.fd < 0 || (uint32_t)l->tcp.fd >= ledger->lines || !ledger->line[l->tcp.fd].state)
+	if (!line)
 		return;
-	line = &ledger->line[l->tcp.fd];
-	*(volatile uint32_t *)&line->sequence |= 1;
-	ledger_in_order();
+	ledger_change_begins(line);
 	line->name = key;
 	line->place = renewals;
-	ledger_in_order();
-	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
+	ledger_change_ends(line);
 }
 
 uint64_t ledger_tenant(const char *name)
@@ -175,19 +174,16 @@ uint64_t ledger_tenant(const char *name)
 
 void ledger_write_parked(int fd, const struct xts_tenant *t, uint64_t key, uint32_t keep_ms)
 {
-	struct ledger_line *line;
+	struct ledger_line *line = written(fd);
 
-	if (fd < 0 || (uint32_t)fd >= ledger->lines || !ledger->line[fd].state)
+	if (!line)
 		return;
-	line = &ledger->line[fd];
-	*(volatile uint32_t *)&line->sequence |= 1;
-	ledger_in_order();
+	ledger_change_begins(line);
 	line->queue_id = LEDGER_NO_QUEUE;
 	line->place = ledger_tenant(t->name);
 	line->name = key;
 	line->keep_ms = keep_ms;
-	ledger_in_order();
-	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
+	ledger_change_ends(line);
 }
 
 void ledger_write_place(const struct connection *c, const void *to)

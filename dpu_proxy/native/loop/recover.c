@@ -135,10 +135,10 @@ static bool has_channel(const struct ledger_line *line)
 	if (line->queue_id < ledger->pages)
 		return ledger->page[line->queue_id].live;
 	for (uint32_t i = 0; i < ledger->pages; i++) {
-		const struct ledger_page page = ledger->page[i];
+		char tenant[XTS_TENANT_NAME_BYTES];
 
-		if (page.live && strnlen(page.tenant, sizeof page.tenant) < sizeof page.tenant &&
-		    is_parked_by(line, page.tenant))
+		memcpy(tenant, ledger->page[i].tenant, sizeof tenant);
+		if (ledger->page[i].live && strnlen(tenant, sizeof tenant) < sizeof tenant && is_parked_by(line, tenant))
 			return true;
 	}
 	return false;
@@ -278,16 +278,19 @@ static void name(struct worker_state *w, const struct recovering *r, uint64_t ke
 	}
 }
 
+static void end(int fd, struct handed *come)
+{
+	handed_drop(come);
+	ledger_forget(fd);
+	reset_and_close(fd);
+}
+
 static void recover_one(struct worker_state *w, struct recovering *r, int fd, const struct ledger_line *line)
 {
 	struct move_head h = { .key = move_key(r->ticket, line->proxy_id), .state = line->state };
 	struct handed come = HANDED_NONE;
 	int error;
 
-	if (!recover_is_socket_of(fd, line)) { /* what has this number is something else */
-		ledger_forget(fd);
-		return;
-	}
 	error = read_line(fd, line, &come.side);
 	if (!error)
 		find_last_read(r, line, &come.side);
@@ -298,9 +301,7 @@ static void recover_one(struct worker_state *w, struct recovering *r, int fd, co
 		r->taken++;
 		return;
 	}
-	handed_drop(&come);
-	ledger_forget(fd);
-	reset_and_close(fd);
+	end(fd, &come);
 }
 
 /* No process holds it. Who takes it compares what the last one has counted, as if that had died. */
@@ -312,10 +313,6 @@ static void recover_parked(struct worker_state *w, struct recovering *r, int fd,
 	};
 	struct handed come = HANDED_NONE;
 
-	if (!recover_is_socket_of(fd, line)) {
-		ledger_forget(fd);
-		return;
-	}
 	if (r->parked < MOVE_NO_SOCKETS && line->state == CONNECTION_ESTABLISHED && !line->tls &&
 	    !read_line(fd, line, &come.side) && !move_arrive(w, r->tenant, &h, &come)) {
 		(void)held_arrives(w, r->tenant, &n, true); /* without it, it ends with the channel */
@@ -323,9 +320,7 @@ static void recover_parked(struct worker_state *w, struct recovering *r, int fd,
 		r->taken++;
 		return;
 	}
-	handed_drop(&come);
-	ledger_forget(fd);
-	reset_and_close(fd);
+	end(fd, &come);
 }
 
 static bool run_recover(struct worker_state *w, void *argument)
@@ -335,11 +330,16 @@ static bool run_recover(struct worker_state *w, void *argument)
 
 	for (uint32_t fd = 0; fd < used; fd++) {
 		struct ledger_line line = ledger->line[fd];
+		bool parked = !r->tenant->recovered && is_parked_by(&line, r->tenant->name);
 
-		if (line.state && line.queue_id == r->queue_id)
-			recover_one(w, r, (int)fd, &line);
-		else if (line.state && !r->tenant->recovered && is_parked_by(&line, r->tenant->name))
+		if (!line.state || (line.queue_id != r->queue_id && !parked))
+			continue;
+		if (!recover_is_socket_of((int)fd, &line)) /* what has this number is something else */
+			ledger_forget((int)fd);
+		else if (parked)
 			recover_parked(w, r, (int)fd, &line);
+		else
+			recover_one(w, r, (int)fd, &line);
 	}
 	r->tenant->recovered = true;
 	return false;

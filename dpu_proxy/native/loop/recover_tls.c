@@ -198,13 +198,11 @@ static void write_down(int fd, const struct tcp_side *side)
 	k = (struct ulp_kept){ .read = now.read, .written = now.written };
 	if (ulp_stack_keep(side->pushed->stack, &k))
 		return;
-	*(volatile uint32_t *)&line->sequence |= 1;
-	ledger_in_order();
+	ledger_change_begins(line);
 	line->read_from = k.read - side->received_bytes;
 	line->written_from = k.written - side->accepted_bytes;
 	line->tls = k.place;
-	ledger_in_order();
-	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
+	ledger_change_ends(line);
 }
 
 int recover_tls_make(struct worker_state *w, struct xts_tenant *t, int fd, const struct ledger_line *line,
