@@ -3,14 +3,11 @@ once, some of them each other's (dpu_proxy/native/ulp/tls_keys/key_memory.c)."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from beds.native_core import TOP, compiler
+from beds.sanitized_program import said_under
 
-NATIVE = TOP / "dpu_proxy" / "native"
 #: A block that two have at once is seen: each writes its name into all of it, in plain memory.
 PROGRAM = r"""
 #include <pthread.h>
@@ -109,16 +106,5 @@ int main(void)
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_no_block_is_anybody_elses(tmp_path: Path, sanitizer: str) -> None:
     """What is given back is wiped, the account comes out even, and a full memory refuses."""
-    if shutil.which(compiler()) is None:
-        pytest.skip("no C compiler is installed")
-    source, program = tmp_path / "races.c", tmp_path / "races"
-    source.write_text(PROGRAM)
-    command = [compiler(), "-std=gnu11", "-O1", "-g", f"-fsanitize={sanitizer}", "-D_GNU_SOURCE", f"-I{NATIVE}"]
-    files = [str(source), str(NATIVE / "ulp" / "tls_keys" / "key_memory.c"), str(NATIVE / "ulp" / "block_lists.c")]
-    built = subprocess.run(
-        [*command, *files, "-lpthread", "-o", str(program)], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert built.returncode == 0, built.stderr
-    # An environment of its own: the sanitizer that this process may run under is loaded by LD_PRELOAD.
-    run = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=120, env={})
-    assert (run.returncode, run.stdout) == (0, "wrong 0 used 0 full 1 refused 1\n"), run.stdout + run.stderr
+    status, output, errors = said_under(sanitizer, tmp_path, PROGRAM, "ulp/tls_keys/key_memory.c", "ulp/block_lists.c")
+    assert (status, output) == (0, "wrong 0 used 0 full 1 refused 1\n"), output + errors

@@ -3,14 +3,11 @@ outside; threads take and give blocks at once, under the sanitizers."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from beds.native_core import TOP, compiler
+from beds.sanitized_program import said_under
 
-NATIVE = TOP / "dpu_proxy" / "native"
 PROGRAM = r"""
 #include <pthread.h>
 #include <stdatomic.h>
@@ -148,15 +145,5 @@ int main(void)
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_what_is_lasting(tmp_path: Path, sanitizer: str) -> None:
-    if shutil.which(compiler()) is None:
-        pytest.skip("no C compiler is installed")
-    source, program = tmp_path / "lasting.c", tmp_path / "lasting"
-    source.write_text(PROGRAM)
-    command = [compiler(), "-std=gnu11", "-O1", "-g", f"-fsanitize={sanitizer}", "-D_GNU_SOURCE", f"-I{NATIVE}"]
-    files = [str(source), *(str(NATIVE / "ulp" / name) for name in ("lasting.c", "block_lists.c"))]
-    built = subprocess.run(
-        [*command, *files, "-lpthread", "-o", str(program)], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert built.returncode == 0, built.stderr
-    run = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=120, env={})
-    assert (run.returncode, run.stdout) == (0, "wrong 0 ordinary 0\n"), run.stdout + run.stderr
+    status, output, errors = said_under(sanitizer, tmp_path, PROGRAM, "ulp/lasting.c", "ulp/block_lists.c")
+    assert (status, output) == (0, "wrong 0 ordinary 0\n"), output + errors
