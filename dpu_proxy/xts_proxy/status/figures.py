@@ -75,9 +75,9 @@ class Figures:
 
     def _upgrade_row(self) -> dict[str, Any]:
         """What it has taken over, and what it has given so far; empty: nothing."""
-        one = self._proxy.giving or self._proxy.taking
+        one = self._proxy.successors.giving or self._proxy.taking
         row: dict[str, Any] = {"channels": one.moved, "sockets": one.sockets, "reset": one.reset} if one else {}
-        if self._proxy.giving and (waits := self._proxy.giving.waiting()):
+        if self._proxy.successors.giving and (waits := self._proxy.successors.giving.waiting()):
             row["waits"] = waits
         return row
 

@@ -26,7 +26,6 @@ import asyncio
 import errno
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -54,12 +53,13 @@ from xts_proxy.supervisor.heartbeat import Heartbeat, answers
 from xts_proxy.supervisor.kept_listener import KeptListener
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.supervisor.reload import Notes, Reload
+from xts_proxy.supervisor.stopping import Stop
 from xts_proxy.tenants import guarantees
 from xts_proxy.tenants.limit_refusals import RefusalLog
 from xts_proxy.tenants.tenants import Tenants
 from xts_proxy.tls.key_lateness import KeyLog
 from xts_proxy.tls.keys import KeyProcess
-from xts_proxy.upgrade.giving import Giving, check_peer, check_room, names_of
+from xts_proxy.upgrade.asked import Successors
 from xts_proxy.upgrade.program_files import this_program
 from xts_proxy.upgrade.taking import GoesOnError, Parts, Taking
 from xts_proxy.workers.device_clock import DeviceClock
@@ -70,7 +70,6 @@ from xts_proxy.workers.worker_process import RemoteWorker, WorkerProcess
 if TYPE_CHECKING:
     from xts_proxy.metrics.metrics_process import MetricsProcess
 
-_DRAIN_LOOK_S = 0.05
 _RELOAD_ENDS_S = 0.05
 _REQUEST_BYTES_MAX = 8192
 
@@ -97,9 +96,7 @@ class Supervisor:
         self._until_fd = until_fd
         self.taking = taking
         this_program()
-        self.giving: Giving | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_left = False  # another proxy has our sockets that listen
+        self.successors = Successors(self)
         self.started_at = time.time()
         self.state = "starting"
         self.workers: list[RemoteWorker] = []
@@ -119,16 +116,13 @@ class Supervisor:
         self.steering = Steering((), ())
         self._material: Material | None = None  # only until the workers have it
         self._device = DeviceWatch(lambda: self.config, self._set_device, self._look)
-        self._failed = ""  # which process has ended, and how
         self.crashes = Crashes(config.proxy.crashes_max, self._logs)
         self.key_crashes = KeyCrashes(config.proxy.crashes_max)
         self.reloading: Reload | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._stopping = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self.stop = Stop(self.workers)
         self._undo = ExitStack()
-        self._control: KeptListener | None = None
-        self._passed_on: list[tuple[str, socket.socket]] = []  # what a new proxy gets of them, by name
+        self.control: KeptListener | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -146,10 +140,10 @@ class Supervisor:
         for warning in guarantees.warnings(self.config, guarantees.machine_of(self.config, descriptors)):
             LOG.warning("%s", warning)
         sandbox.user_to_become(proxy.user)
-        handler = control_socket.handler(self.figures.answer, self._reload_asked, self._upgrade)
-        self._control = KeptListener(proxy.control, 0o600, handler, _REQUEST_BYTES_MAX)
-        self._undo.callback(self._control.close)
-        self._undo.callback(self._remove, self._control)
+        handler = control_socket.handler(self.figures.answer, self._reload_asked, self.successors.ask)
+        self.control = KeptListener(proxy.control, 0o600, handler, _REQUEST_BYTES_MAX)
+        self._undo.callback(self.control.close)
+        self._undo.callback(self._remove, self.control)
         if proxy.connection_log:
             self._connection_log = self._open_connection_log()
         if proxy.metrics:
@@ -180,7 +174,7 @@ class Supervisor:
 
         proxy = self.config.proxy
         listener = self._undo.enter_context(proxy.metrics.listen())
-        self._passed_on.append((proxy.metrics.unix_path or str(proxy.metrics), listener))
+        self.successors.passed_on.append((proxy.metrics.unix_path or str(proxy.metrics), listener))
         if proxy.metrics.unix_path is not None:
             file = KeptFile(Path(proxy.metrics.unix_path), LOG.warning)
             file.own()
@@ -208,7 +202,7 @@ class Supervisor:
 
     def _remove(self, file: KeptFile | KeptListener) -> None:
         """The file of a socket, at the end."""
-        if not self._is_left:
+        if not self.successors.has_listeners:
             with suppress(OSError), sandbox.reading():  # if we may not, it stays, and the next start replaces it
                 file.remove()
 
@@ -217,21 +211,21 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_log_exception)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_stop_signal)
+            loop.add_signal_handler(number, self.stop.on_signal)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         if self._until_fd is not None:
-            loop.add_reader(self._until_fd, self._on_orphaned, self._until_fd)
+            loop.add_reader(self._until_fd, self.stop.on_orphaned, self._until_fd)
         try:
             self._start_workers()
             if self.taking and self.channels:
                 self.state = "taking over"
                 self._stay_alive()
                 await self._take_over(self.taking, self.channels)
-            if self._control:
-                await self._control.start()
+            if self.control:
+                await self.control.start()
             if self.metrics:
                 self.metrics.serve()
-            self._check_children()
+            self.stop.check()
             self.state = "running"
             LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
             self.readiness.ready("serving")
@@ -246,10 +240,10 @@ class Supervisor:
                 self._connection_log.start()
             if not self.taking:
                 self._stay_alive()
-            await self._stopping.wait()
-            self._check_children()
+            await self.stop.wanted.wait()
+            self.stop.check()
             error = await self._drain()
-            self._check_children()
+            self.stop.check()
         except BaseException:
             self._stop_workers(errno.ESHUTDOWN)
             raise
@@ -317,7 +311,7 @@ class Supervisor:
         elif self.keys and child is self.keys.child:
             why = self._go_on_with_keys()
         if why:
-            self._end(f"{child.name}: {how}; {why}")
+            self.stop.fail(f"{child.name}: {how}; {why}")
 
     def _go_on(self) -> str:
         """Without the workers' process: see Crashes.go_on()."""
@@ -341,142 +335,31 @@ class Supervisor:
             loop.add_reader(self.keys.child.fileno(), self._on_child, self.keys.child)
         return why
 
-    def _end(self, why: str) -> None:
-        """The proxy cannot go on; who started it starts it again."""
-        self._failed = self._failed or why
-        self._stopping.set()
-        self._hurry.set()
-
     def _end_to_restart(self, why: str) -> None:
         """Only another start helps the interface: not while the proxy stops anyway."""
         if self.state == "running":
-            self._end(why)
-
-    def _check_children(self) -> None:
-        if self._failed:
-            raise OSError(errno.ECHILD, self._failed)
-
-    # --- stopping --------------------------------------------------------------------------------------
-
-    def _on_stop_signal(self) -> None:
-        if self._stopping.is_set():
-            LOG.warning("second signal: stopping at once")
-            self._hurry.set()
-        self._stopping.set()
-
-    def _on_orphaned(self, until_fd: int) -> None:
-        asyncio.get_running_loop().remove_reader(until_fd)
-        LOG.info("the process that started this proxy has ended")
-        self._stopping.set()
+            self.stop.fail(why)
 
     async def _drain(self) -> int:
-        """Waits until no connection and no waiting datagram is left, or the time is over. Who stops a proxy starts it
-        again, mostly, and who is refused meanwhile waits for nothing: so new sockets are served as before until there
-        is no connection, or drain_refuse_s are left. Returns the errno for the GOODBYE."""
+        """Returns the errno for the GOODBYE."""
         self.state = "draining"
         self._refusals.look()
-        proxy = self.config.proxy
-        if not self._is_succeeded():
+        if not self.successors.is_heard:
             self.readiness.stopping(self.state)
-        LOG.info("stopping: %d connections may go on for %g s", self._connections(), proxy.drain_timeout_s)
-        deadline = time.monotonic() + proxy.drain_timeout_s
-        await self._wait_for_none(deadline - proxy.drain_refuse_s)
-        if isinstance(self.channels, ShmChannels):
-            self.channels.stopping = True
-        for worker in self.workers:
-            with suppress(TimeoutError):
-                worker.drain()
-        LOG.info("draining: new sockets are refused from now on")
-        left = await self._wait_for_none(deadline)
-        if left:
-            cut = min(left, self._connections())
-            LOG.warning("%d connections are cut off, and %d waiting datagrams are dropped", cut, left - cut)
-        if self._connection_log and not self._failed:
+        error = await self.stop.drain(self.config.proxy, self.channels)
+        if self._connection_log and not self.stop.failed:
             self._connection_log.fetch()
-        return errno.ESHUTDOWN if left else 0
-
-    async def _wait_for_none(self, deadline: float) -> int:
-        """Returns how much is left then (by time.monotonic()), or when there is reason to hurry."""
-        left = self._left()
-        while left and time.monotonic() < deadline and not self._hurry.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), _DRAIN_LOOK_S)
-            left = 0 if self._failed else self._left()
-        return left
-
-    def _connections(self) -> int:
-        return self._sum("connections", "parked_connections")
-
-    def _left(self) -> int:
-        """How much a drain still waits for."""
-        return self._sum("connections", "parked_connections", "datagrams_waiting")
-
-    def _sum(self, *gauges: str) -> int:
-        every = [worker.stats() for worker in self.workers if answers(worker)]
-        hanging = len(self.workers) - len(every)  # each may have at least one
-        return hanging + sum(int(stats[name]) for stats in every for name in gauges)
+        return error
 
     async def _take_over(self, taking: Taking, channels: Channels) -> None:
         try:
             assert self.process
-            await taking.run(channels, self._stopping, self.process)
+            await taking.run(channels, self.stop.wanted, self.process)
         except GoesOnError:
             # It must not close in good order what the running one serves: it would tell peers of an end.
             if self.process:
                 self.process.child.kill()
             raise
-
-    # --- another proxy takes this one's place (giving.py) ------------------------------------------------
-
-    def _upgrade(self, sock: socket.socket) -> Callable[[], None]:
-        """A process wants to take over. Returns what begins that. OSError: it may not, or not now."""
-        try:
-            pid = check_peer(sock)
-            if self.state != "running" or not self.channels or (self.reloading and self.reloading.runs):
-                raise OSError(errno.EBUSY, f"this proxy is {self.state}" if self.state != "running" else "it reloads")
-            if self.giving and self.giving.has_pending:
-                raise OSError(errno.EBUSY, "the new proxy of the last attempt has not ended, and has queues")
-            if self.channels.unmovable:
-                raise OSError(errno.EOPNOTSUPP, self.channels.unmovable)
-            assert self.process
-            held = sum(one["pool_used"]["descriptors"] for one in self.process.call("tenants").values())
-            check_room(int(held), len(self.channels.served()))
-            channels = self.channels
-            control = [(self._control.path, self._control.listener)] if self._control else []
-            duplicates = names_of([*control, *self._passed_on, *channels.listeners])
-        except OSError:
-            sock.close()
-            raise
-        LOG.info("upgrade: process %d takes over", pid)
-        patience_s = self.config.proxy.drain_timeout_s
-        self.giving = Giving(sock, channels, duplicates, patience_s, self.process.child.pidfd)
-        self.state = "handing over"
-
-        def begin() -> None:
-            task = asyncio.get_running_loop().create_task(self._give(duplicates))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-        return begin
-
-    async def _give(self, duplicates: dict[str, int]) -> None:
-        assert self.giving and self.channels
-        given = await self.giving.run()
-        for fd in duplicates.values():
-            os.close(fd)
-        if not given:
-            self.state = "running" if self.state == "handing over" else self.state
-            if self.giving.has_pending:
-                await self.giving.take_queues_back()
-            self.giving.close()
-            return
-        giving = self.giving
-        LOG.info("upgrade: %d channels with %d sockets are the new proxy's", giving.moved, giving.sockets)
-        self._is_left = True
-        self.channels.leave()
-        if self._control:
-            self._control.stop()
-        self._stopping.set()
 
     # --- reloading -------------------------------------------------------------------------------------
 
@@ -530,15 +413,11 @@ class Supervisor:
 
     # --- events ----------------------------------------------------------------------------------------
 
-    def _is_succeeded(self) -> bool:
-        """Is it another process that systemd hears, because a new proxy is ready to take over, or has done so?"""
-        return self.giving is not None and self.giving.begun
-
     def _stay_alive(self) -> None:
         if not self.readiness.alive_every_s or not self.workers:
             return
         asyncio.get_running_loop().call_later(self.readiness.alive_every_s, self._stay_alive)
-        if not self._is_succeeded() and all(answers(worker) for worker in self.workers):
+        if not self.successors.is_heard and all(answers(worker) for worker in self.workers):
             if self.taking and self.state == "taking over":
                 self.taking.alive()
             else:

@@ -198,7 +198,7 @@ threading.Thread(target=other).start()
 
 
 def test_it_is_forgotten_after_its_time(tmp_path: Path) -> None:
-    with over_shm(tmp_path, keep_s=1) as bed, bed.program() as process:
+    with over_shm(tmp_path, keep_s=4) as bed, bed.program() as process:
         bed.kill(process)
         wait(lambda: not bed.ended(process.pid), "it is forgotten")
 
