@@ -36,7 +36,7 @@ static bool is_noted(const struct xts_sock *s)
 	return s->phase == PHASE_UNCONNECTED;
 }
 
-static bool is_push(int32_t request)
+bool asked_is_push(int32_t request)
 {
 	return (uint32_t)request == SIOC_PUSH_ULP || (uint32_t)request == SIOC_PUSH_ULP_RX ||
 	       (uint32_t)request == SIOC_PUSH_ULP_TX;
@@ -66,7 +66,7 @@ static bool replaces(const struct call *call, const struct asked *e)
 		return false;
 	if (call->type == XTS_CMD_CONNECT_DATAGRAM)
 		return true;
-	if (call->type == XTS_CMD_IOCTL && is_push(call->option))
+	if (call->type == XTS_CMD_IOCTL && asked_is_push(call->option))
 		return false; /* each push adds a protocol */
 	return e->level == call->level && e->option == call->option && !asked_is_of_group(call);
 }
@@ -166,7 +166,7 @@ bool asked_anything(const struct xts_sock *s)
 
 static bool is_of_push(const struct asked *e)
 {
-	return e->type == XTS_CMD_IOCTL && is_push(e->option);
+	return e->type == XTS_CMD_IOCTL && asked_is_push(e->option);
 }
 
 bool asked_pushes(const struct xts_sock *s)

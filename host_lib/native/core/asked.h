@@ -34,6 +34,7 @@ void asked_release(struct asked *e); /* it has not been carried out */
 int asked_play(struct xts_sock *s);
 int asked_bind(struct xts_sock *s, struct xts_endpoint local); /* a part of it: BIND of the same address; waits */
 bool asked_anything(const struct xts_sock *s);
+bool asked_is_push(int32_t request);         /* of IOCTL */
 bool asked_pushes(const struct xts_sock *s); /* are there protocols among it? */
 int asked_push_again(struct xts_sock *s);    /* a part of it: the pushes, onto a listener that is there; waits */
 /* Has the program set this option, and is it in the list? */

@@ -1,14 +1,19 @@
 /*
  * Requests that have a reply, as listed at struct call. There is one at a time per socket. The proxy answers promptly
  * or is found dead, so these waits end, and a signal does not end them (the kernel does not sleep in these calls).
+ *
+ * When the proxy's process has died, nobody knows whether a request was carried out. Most are such that it does not
+ * matter: its thread sends them to the next process (next_proxy.c), when that has the socket or it was made again.
  */
 #include "core/call.h"
+#include "core/asked.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/outbox.h"
 #include "core/request_encode.h"
 #include "core/socket.h"
 #include "core/stack.h"
+#include "processes/again.h"
 #include "processes/take_over.h"
 #include "processes/wipe.h"
 #include "queues/queue.h"
@@ -124,8 +129,30 @@ int call_proxy_unanswered(struct xts_sock *s, struct call *call)
 	return 0;
 }
 
-/* Sends the request and waits for the reply. 0 or -errno; values are in *call. */
-int call_proxy(struct xts_sock *s, struct call *call)
+bool call_may_be_repeated(const struct call *call)
+{
+	switch (call->type) {
+	case XTS_CMD_BIND: /* a socket that is not connected is made again, so it was not carried out */
+	case XTS_CMD_LISTEN:
+	case XTS_CMD_SETSOCKOPT:
+	case XTS_CMD_GETSOCKOPT:
+	case XTS_CMD_CONNECT_DATAGRAM:
+		return !call->makes; /* else all of it is asked again */
+	case XTS_CMD_IOCTL:
+		return !call->makes && !asked_is_push(call->option);
+	default:
+		return false;
+	}
+}
+
+void call_goes_again(struct xts_sock *s)
+{
+	s->call->again = s->call->done = true;
+	s->call = NULL;
+	wake(s->stack, &s->callers);
+}
+
+static int call_once(struct xts_sock *s, struct call *call)
 {
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
@@ -135,7 +162,7 @@ int call_proxy(struct xts_sock *s, struct call *call)
 	if (r)
 		return r;
 	call->token = ++st->token;
-	call->done = false;
+	call->done = call->again = false;
 	call->error = 0;
 	channel_submit(st, &slot, encode(s, call, slot.data));
 	if (call->type != XTS_CMD_PARK)
@@ -156,4 +183,27 @@ int call_proxy(struct xts_sock *s, struct call *call)
 		wake(st, &s->callers); /* the turn of the next caller */
 	}
 	return r ? r : -call->error;
+}
+
+/* What a request would add a second time it has added with the claim, or as the socket was made again. */
+static int prepare_again(struct xts_sock *s, struct call *call)
+{
+	int r = s->claiming ? first_request_wait(s) : 0;
+
+	call->post_credits = 0;
+	return r ? r : again_now(s);
+}
+
+/* Sends the request and waits for the reply. 0 or -errno; values are in *call. */
+int call_proxy(struct xts_sock *s, struct call *call)
+{
+	uint32_t id = s->id;
+	int r = call_once(s, call);
+
+	while (!r && call->again) {
+		r = socket_is_open(s, id) ? prepare_again(s, call) : -EBADF;
+		if (!r)
+			r = call_once(s, call);
+	}
+	return r;
 }

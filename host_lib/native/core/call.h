@@ -29,13 +29,18 @@ struct call {
 	uint32_t length;
 	bool makes; /* of the thread that makes the socket at the proxy, which no other call may do meanwhile */
 	bool done;
-	int error; /* positive */
+	bool again; /* done, and not answered: the proxy's process has died, and the next one is asked */
+	int error;  /* positive */
 	/* what is to be done as the answer comes, before the next message: not if it is an error; NULL: nothing */
 	void (*answered)(struct xts_sock *s, const struct call *call);
 };
 
 int call_proxy(struct xts_sock *s, struct call *call);
 int call_proxy_unanswered(struct xts_sock *s, struct call *call);
+/* Is it the same whether it is carried out once or twice? Then it is sent again when the proxy's process has died. */
+bool call_may_be_repeated(const struct call *call);
+/* The proxy's process has died before it has answered the socket's call: its thread sends it again. */
+void call_goes_again(struct xts_sock *s);
 int first_request_wait(struct xts_sock *s); /* waits until no other thread's first request is unanswered */
 
 #endif

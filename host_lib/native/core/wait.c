@@ -19,7 +19,7 @@
  *     s->callers          first_request_wait(), open_once():             the reply to it
  *                         another's first request
  *                         call_begin(), start(): another's call          its end (call_proxy)
- *                         call_proxy()                                   the reply
+ *                         call_once()                                    the reply, or another process of the proxy
  *                         socket_disconnect()                            CLOSED (socket_disconnected)
  *                         again_undo()                                   CLOSED (socket_disconnected)
  *                         again_now(): another thread makes it again     its end: replies of the proxy

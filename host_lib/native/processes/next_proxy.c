@@ -115,6 +115,12 @@ static void tick(struct stack *st, uint64_t now)
 		channel_die(st, ETIMEDOUT);
 }
 
+/* What its call has changed nobody knows, and it cannot be asked twice. */
+static bool has_lost_call(const struct xts_sock *s)
+{
+	return s->call && !call_may_be_repeated(s->call);
+}
+
 static bool is_claimable(const struct xts_sock *s)
 {
 	/* one that is away is made again there, from the beginning: a part of it may be here */
@@ -127,8 +133,8 @@ static bool is_claimable(const struct xts_sock *s)
 
 bool move_connects_again(const struct xts_sock *s)
 {
-	return s->state == TCP_STATE_SYN_SENT && s->opening && !s->proxy_id && s->open && !s->cancelled &&
-	       !s->closing && !s->disconnecting && !s->pushing && !s->call && !s->lost && !s->cold->ulps.with_connect;
+	return s->state == TCP_STATE_SYN_SENT && s->opening && !s->proxy_id && s->open && !s->cancelled && !s->closing &&
+	       !s->disconnecting && !s->pushing && !has_lost_call(s) && !s->lost && !s->cold->ulps.with_connect;
 }
 
 /* The same when the proxy's process has died: an answer that is due, or the answer to CLOSE, will not come. */
@@ -136,7 +142,7 @@ static bool is_resumable(const struct xts_sock *s)
 {
 	if (move_connects_again(s))
 		return true;
-	return is_claimable(s) && !s->call && (!s->closing || s->todo & TODO_CLOSE);
+	return is_claimable(s) && !has_lost_call(s) && (!s->closing || s->todo & TODO_CLOSE);
 }
 
 static bool collect(struct stack *st, struct move *m)
@@ -181,6 +187,13 @@ static void takes_ask_again(struct stack *st)
 		s->opening = false;
 		wake(st, &s->callers);
 	}
+}
+
+static void calls_go_again(struct stack *st)
+{
+	for (struct xts_sock *s = table_next(st, NULL); s; s = table_next(st, s))
+		if (s->call && s->open && call_may_be_repeated(s->call))
+			call_goes_again(s);
 }
 
 /* The process that was to answer these claims has died as well: they are as before. */
@@ -242,6 +255,8 @@ static bool restarts(struct stack *st, int error)
 		if (m->sockets[i].proxy_id)
 			wait_for_claim(m->sockets[i].socket);
 	takes_ask_again(st);
+	if (m->died)
+		calls_go_again(st);
 	sockets_lose_unclaimed(st);
 	name_queries_lose(st);
 	c->catch_up = (struct catch_up){ 0 };

@@ -1,0 +1,211 @@
+"""A program whose proxy's workers die while its calls wait for answers. It says which calls there are, as a line of
+JSON. For each line of its input it makes all of them at once, each in a thread, and says how they have ended.
+
+    caller.py PEER PORT ADDRESS
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import xts_socket as socket
+
+
+class Calls:
+    def __init__(self, peer: tuple[str, int], address: str) -> None:
+        self.peer, self.address = peer, address
+        self.sockets: dict[str, Any] = {}
+
+    def connected(self, name: str) -> Any:
+        if name not in self.sockets:
+            self.sockets[name] = socket.create_connection(self.peer)
+        return self.sockets[name]
+
+    def listener(self, name: str) -> Any:
+        if name not in self.sockets:
+            self.sockets[name] = made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            made.bind((self.address, 0))
+            made.listen(8)
+        return self.sockets[name]
+
+    def datagrams(self, name: str) -> Any:
+        if name not in self.sockets:
+            self.sockets[name] = made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            made.bind((self.address, 0))
+        return self.sockets[name]
+
+    @staticmethod
+    def exchange(connection: Any) -> None:
+        request = os.urandom(300)
+        connection.sendall(request)
+        answer = b""
+        while len(answer) < 300 and (more := connection.recv(300 - len(answer))):
+            answer += more
+        if answer != request:
+            raise ValueError("wrong bytes")
+
+    # --- one method for each call: what is made before, and the call, which says whether its answer is right
+
+    def get_option(self) -> Callable[[], bool]:
+        on = self.connected("get")
+        self.exchange(on)
+        return lambda: len(on.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 200)) == 200
+
+    def set_option(self) -> Callable[[], bool]:
+        on = self.connected("set")
+        self.exchange(on)
+
+        def call() -> bool:
+            on.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 4711)
+            return bool(on.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 4711)
+
+        return call
+
+    def of_listener(self) -> Callable[[], bool]:
+        on = self.listener("of listener")
+        return lambda: on.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+
+    def option_of_listener(self) -> Callable[[], bool]:
+        on = self.listener("option of listener")
+
+        def call() -> bool:
+            on.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 4712)
+            return bool(on.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 4712)
+
+        return call
+
+    def bind(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+
+        def call() -> bool:
+            made.bind((self.address, 0))
+            made.listen(8)
+            made.close()
+            return True
+
+        return call
+
+    def listen(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.bind((self.address, 0))
+
+        def call() -> bool:
+            made.listen(8)
+            ok = made.getsockname()[1] != 0
+            made.close()
+            return ok
+
+        return call
+
+    def listen_more(self) -> Callable[[], bool]:
+        made = self.listener("listen more")
+
+        def call() -> bool:
+            made.listen(18)
+            return True
+
+        return call
+
+    def open_datagrams(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+        def call() -> bool:
+            made.bind((self.address, 0))
+            made.close()
+            return True
+
+        return call
+
+    def connect_datagrams(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((self.address, 0))
+
+        def call() -> bool:
+            made.connect(self.peer)
+            made.close()
+            return True
+
+        return call
+
+    def option_of_datagrams(self) -> Callable[[], bool]:
+        on = self.datagrams("datagrams")
+
+        def call() -> bool:
+            on.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 47)
+            return bool(on.getsockopt(socket.IPPROTO_IP, socket.IP_TTL) == 47)
+
+        return call
+
+    def connect(self) -> Callable[[], bool]:
+        def call() -> bool:
+            with socket.create_connection(self.peer) as on:
+                self.exchange(on)
+            return True
+
+        return call
+
+    def receive(self) -> Callable[[], bool]:
+        on = self.connected("receive")
+        on.sendall(b"a")
+        assert on.recv(1) == b"a"
+
+        def call() -> bool:
+            self.exchange(on)
+            return True
+
+        return call
+
+
+CALLS = [
+    "get_option",
+    "set_option",
+    "of_listener",
+    "option_of_listener",
+    "bind",
+    "listen",
+    "listen_more",
+    "open_datagrams",
+    "connect_datagrams",
+    "option_of_datagrams",
+    "connect",
+    "receive",
+]
+
+
+def name_of(error: Exception) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    return errno.errorcode.get(number, "?") if number else repr(error)
+
+
+def run(call: Callable[[], bool], said: dict[str, str], name: str) -> None:
+    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+    try:
+        said[name] = "right" if call() else "wrong"
+    except Exception as error:
+        said[name] = name_of(error)
+
+
+def main(peer: str, port: str, address: str) -> None:
+    calls = Calls((peer, int(port)), address)
+    ready = {name: getattr(calls, name)() for name in CALLS}
+    print(json.dumps(CALLS), flush=True)
+    for _ in sys.stdin:
+        said: dict[str, str] = {}
+        threads = [threading.Thread(target=run, args=(call, said, name)) for name, call in ready.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(15)
+        ready = {name: getattr(calls, name)() for name in CALLS}
+        print(json.dumps({name: said.get(name, "hangs") for name in CALLS}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
