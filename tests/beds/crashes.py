@@ -68,7 +68,8 @@ class Crashing:
 
 @contextmanager
 def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
-    """A proxy that has an identity for TLS, and trusts AUTHORITY."""
+    """A proxy that has an identity for TLS, and trusts AUTHORITY: "shm", "afxdp", or "relay" (there is one queue, which
+    is the relay's)."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-crash-")))
         folder.chmod(0o755)
@@ -78,7 +79,7 @@ def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
             made = stack.enter_context(running(folder, tables, crashes_max=crashes_max, drain_timeout_s=0.2))
             yield Crashing(SharedMemory(folder), made.process.pid, folder / "proxy.sock")
             return
-        place = Ethernet(folder)
+        place = Ethernet(folder, queues=1, relayed_max=64) if kind == "relay" else Ethernet(folder)
         stack.callback(place.close)
         place.end("stop")
         configuration = place.lab.directory / "proxy.toml"
@@ -86,7 +87,10 @@ def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
         text = text.replace("[proxy]", f"[proxy]\ncrashes_max = {crashes_max}", 1)
         configuration.write_text(f"{text}\n{tables}")
         place.start()
-        yield Crashing(place, place.lab.records()["proxy"].pid, place.lab.directory / "proxy.sock")
+        bed = Crashing(place, place.lab.records()["proxy"].pid, place.lab.directory / "proxy.sock")
+        if kind == "relay":
+            wait(lambda: any(row["pid"] for row in bed.status()["channels"]), "the relay", 20)
+        yield bed
 
 
 class Tap:

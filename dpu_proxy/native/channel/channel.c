@@ -99,7 +99,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.frame_window = queue->frame_window,
 		.largest_message = xts_packets_bytes(queue),
 		.head_bytes = queue->head_bytes,
-		.features = features_of(worker, queue) | (placing.there ? XTS_FEATURE_RESUME : 0),
+		.features = features_of(worker, queue),
 		.sockets_max = channel_sockets_max(tenant),
 		.clock = device_time,
 		.clock_context = worker,
@@ -107,6 +107,9 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	struct channel *ch = calloc(1, sizeof *ch);
 	int error;
 
+	if (placing.there)
+		config.features |= XTS_FEATURE_RESUME |
+				   (config.features & XTS_FEATURE_RELAY ? XTS_FEATURE_RESUME_RELAYED : 0);
 	if (!ch) {
 		take_back(&placing);
 		return -ENOMEM;

@@ -26,24 +26,87 @@ int xts_ledger_make(uint32_t descriptors, uint32_t channels)
 	made.head = memory(sizeof *made.head);
 	made.line = memory(descriptors * sizeof *made.line);
 	made.page = memory(channels * sizeof *made.page);
+	made.relayed = memory(LEDGER_RELAYED * sizeof *made.relayed);
 	made.queue = memory((size_t)channels * LEDGER_QUEUE_BYTES);
-	if (!made.head || !made.line || !made.page || !made.queue)
+	if (!made.head || !made.line || !made.page || !made.relayed || !made.queue)
 		return -ENOMEM;
 	(void)lasting_make(); /* without it, TLS connections are reset */
 	ledger = &made;
 	return 0;
 }
 
+/* --- channels behind relays --------------------------------------------------------------------------------------- */
+
+static struct ledger_relayed *find_relayed(uint32_t queue_id, uint32_t number)
+{
+	for (uint32_t i = 0; i < ledger->head->relayed && i < LEDGER_RELAYED; i++) {
+		struct ledger_relayed *r = &ledger->relayed[i];
+
+		if (r->taken && r->queue_id == queue_id && r->number == number)
+			return r;
+	}
+	return NULL;
+}
+
+/* Of two workers one may be late to count: it counts as soon as it has taken it. */
+static void count_relayed(uint32_t used)
+{
+	uint32_t before = __atomic_load_n(&ledger->head->relayed, __ATOMIC_RELAXED);
+
+	while (before < used && !__atomic_compare_exchange_n(&ledger->head->relayed, &before, used, false,
+							     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+struct ledger_page *ledger_take_relayed(uint32_t queue_id, uint32_t number)
+{
+	struct ledger_relayed *r = ledger ? find_relayed(queue_id, number) : NULL;
+
+	if (r)
+		return &r->page;
+	for (uint32_t i = 0; ledger && i < LEDGER_RELAYED; i++) {
+		r = &ledger->relayed[i];
+		if (__atomic_exchange_n(&r->taken, 1, __ATOMIC_ACQ_REL))
+			continue;
+		count_relayed(i + 1);
+		r->page.live = false;
+		r->queue_id = queue_id;
+		r->number = number;
+		return &r->page;
+	}
+	return NULL;
+}
+
+void ledger_leave_relayed(uint32_t queue_id, uint32_t number)
+{
+	struct ledger_relayed *r = ledger ? find_relayed(queue_id, number) : NULL;
+
+	if (!r)
+		return;
+	r->page.live = false;
+	r->queue_id = LEDGER_NO_QUEUE; /* the next trunk on this queue counts from the beginning again */
+	__atomic_store_n(&r->taken, 0, __ATOMIC_RELEASE);
+}
+
+/* --- channels ----------------------------------------------------------------------------------------------------- */
+
+/* NULL: it has none. */
+static struct ledger_page *page_of(const struct channel *ch)
+{
+	if (ch->relayed.number)
+		return ch->relayed.page;
+	return ch->queue_id < ledger->pages ? &ledger->page[ch->queue_id] : NULL;
+}
+
 void ledger_channel(const struct channel *ch)
 {
-	struct ledger_page *page;
+	struct ledger_page *page = ledger ? page_of(ch) : NULL;
 
-	if (!ledger || ch->queue_id >= ledger->pages || ch->relayed.number)
+	if (!page)
 		return;
-	page = &ledger->page[ch->queue_id];
 	page->sequence |= 1;
 	ledger_in_order();
-	page->live = ch->epoch_live && ch->link.features & XTS_FEATURE_RESUME;
+	page->live = ch->epoch_live && ch->link.features & (XTS_FEATURE_RESUME | XTS_FEATURE_RESUME_RELAYED);
 	page->epoch = ch->link.epoch;
 	page->frames = (uint32_t)ch->link.stats.sent_frames;
 	memcpy(page->tenant, ch->tenant->name, sizeof page->tenant);
@@ -55,10 +118,12 @@ void ledger_channel(const struct channel *ch)
 
 void ledger_write_frames(const struct channel *ch)
 {
-	if (ch->queue_id >= ledger->pages || ch->relayed.number)
+	struct ledger_page *page = page_of(ch);
+
+	if (!page)
 		return;
 	ledger_in_order();
-	ledger->page[ch->queue_id].frames = (uint32_t)ch->link.stats.sent_frames;
+	page->frames = (uint32_t)ch->link.stats.sent_frames;
 }
 
 void *ledger_queue(uint32_t queue_id, uint32_t bytes)

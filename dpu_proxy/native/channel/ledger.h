@@ -22,6 +22,9 @@
  *
  * A connection with a key that no process holds is of no queue, but of a tenant: it goes with one of its channels.
  *
+ * Channels behind a relay have one queue, which is the trunk's. Each has a page of its own, by its number, and its
+ * lines have that number; what is in the queue's memory is theirs together.
+ *
  * Nobody reads a line while this process lives. Whoever reads it then believes nothing: lines are checked as records
  * from another process are, and descriptors by asking the kernel (recover.c). A line names its socket by the kernel's
  * cookie too, so one that was left behind by a socket before is found out.
@@ -59,26 +62,36 @@ struct ledger_line {
 	uint32_t keep_ms; /* of its key */
 	uint64_t name;    /* by which other processes may ask for it (held_arrived.h), or share it; 0: none */
 	uint32_t tls;     /* where TLS is written down, in the memory for keys (key_memory.h); 0: there is none */
-	uint8_t more[12];
+	uint32_t number;  /* of its channel behind a relay; 0: it has the queue */
+	uint8_t more[8];
 };
 _Static_assert(sizeof(struct ledger_line) == 96, "a line is in two cache lines");
 
 struct ledger_page {
 	uint32_t sequence;
 	uint32_t frames; /* that were submitted to its queue */
-	bool live;       /* its host has an epoch, and can go on with another process */
+	uint8_t live;    /* its host has an epoch, and can go on with another process. No bool: it may be any value */
 	uint64_t epoch;
 	char tenant[XTS_TENANT_NAME_BYTES];
 	struct identity identity;
 	struct xts_owner owner;
 };
 
+/* Of a channel behind a relay. */
+struct ledger_relayed {
+	uint32_t taken; /* it is somebody's; changed at once */
+	uint32_t queue_id, number;
+	struct ledger_page page;
+};
+
 struct ledger_head {
 	uint32_t highest; /* descriptor that has had a line */
+	uint32_t relayed; /* pages of channels behind relays that have been taken are below this number */
 	int32_t keys_fd;  /* 1 more than the descriptor of the memory for keys; 0: it has none */
 };
 
 #define LEDGER_QUEUE_BYTES 16384u
+#define LEDGER_RELAYED (4 * XTS_RELAYED_MAX) /* of all relays; more channels end in a crash */
 
 /* Where it is: not itself in the shared memory, which may be changed. */
 struct ledger {
@@ -86,7 +99,8 @@ struct ledger {
 	struct ledger_head *head;
 	struct ledger_line *line;
 	struct ledger_page *page;
-	uint8_t *queue; /* of each page, LEDGER_QUEUE_BYTES */
+	struct ledger_relayed *relayed; /* LEDGER_RELAYED */
+	uint8_t *queue;                 /* of each page, LEDGER_QUEUE_BYTES */
 };
 
 /* Nothing is moved by the compiler over this. The process that reads begins when this one has ended. */
@@ -179,6 +193,11 @@ static inline void ledger_submitted(const struct channel *ch)
 
 /* Its epoch has begun, or ended. */
 void ledger_channel(const struct channel *ch);
+
+/* The page of a channel behind a relay: the one that the process before has had, or a new one. NULL: there is none. */
+struct ledger_page *ledger_take_relayed(uint32_t queue_id, uint32_t number);
+/* The channel has ended, or does not come. */
+void ledger_leave_relayed(uint32_t queue_id, uint32_t number);
 
 /* Room for the queue's struct; NULL: there is none. */
 void *ledger_queue(uint32_t queue_id, uint32_t bytes);

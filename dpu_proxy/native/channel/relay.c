@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "channel/channel.h"
+#include "channel/ledger.h"
 #include "relay/mux.h"
 
 int relay_open(struct channel *trunk)
@@ -68,6 +69,10 @@ int relay_add(struct channel **out, struct channel *trunk, uint32_t number, stru
 	}
 	if (trunk->link.features & XTS_FEATURE_MOVE_RELAYED)
 		ch->link.config.features |= MOVE_FEATURES;
+	if (trunk->link.features & XTS_FEATURE_RESUME_RELAYED)
+		ch->relayed.page = ledger_take_relayed(trunk->queue_id, number);
+	if (ch->relayed.page)
+		ch->link.config.features |= XTS_FEATURE_RESUME;
 	ch->relayed.trunk = trunk;
 	ch->relayed.number = number;
 	trunk->relayed.count++;
@@ -163,6 +168,8 @@ void relay_forget(struct channel *ch)
 
 	if (ch->relayed.trunk)
 		ch->relayed.trunk->relayed.count--;
+	if (ch->relayed.page)
+		ledger_leave_relayed(ch->queue_id, ch->relayed.number);
 	if (ch->relayed.number)
 		ch->worker->stats.relayed--;
 	for (struct list *node = channels->next; node != channels; node = node->next) {

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct channel;
+struct ledger_page;
 struct xts_mux;
 struct xts_head;
 struct xts_rx_frame;
@@ -26,8 +27,9 @@ struct relayed {
 	bool full_told;
 	struct move_expected *expected; /* of a trunk that has come from another process: channels that come with it */
 	uint32_t expected_count;
-	struct channel *trunk; /* of a channel behind a relay: its trunk */
-	uint32_t number;       /* its number behind the relay; 0: it has a queue of its own */
+	struct channel *trunk;    /* of a channel behind a relay: its trunk */
+	uint32_t number;          /* its number behind the relay; 0: it has a queue of its own */
+	struct ledger_page *page; /* of a channel behind a relay; NULL: nothing of it is written down */
 };
 
 /* The link has opened with the feature RELAY. 0 or -errno: it cannot be a trunk. */

@@ -21,7 +21,7 @@ static bool can_be_told(const struct connection *c)
 	const struct socket_kind *kind = kind_of(c);
 
 	return kind && kind->in_ledger && kind->arrives_as == c->state && c->channel &&
-	       c->channel->queue_id < ledger->pages && !c->channel->relayed.number &&
+	       c->channel->queue_id < ledger->pages && (!c->channel->relayed.number || c->channel->relayed.page) &&
 	       !(c->state == CONNECTION_ESTABLISHED && c->tcp.pushed && !can_be_kept(c->tcp.pushed)) &&
 	       !stream_stays_for_key(c);
 }
@@ -110,6 +110,7 @@ void ledger_write(struct connection *c, bool counts)
 		return;
 	}
 	said.queue_id = c->channel->queue_id;
+	said.number = c->channel->relayed.number;
 	said.proxy_id = c->proxy_id;
 	said.ip_version = c->tcp.ip_version;
 	said.state = c->state;

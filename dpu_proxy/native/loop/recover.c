@@ -14,6 +14,7 @@
 #include "connection/tcp_counts.h"
 #include "connection/tcp_move.h"
 #include "connection/tcp_record.h"
+#include "loop/recover_channels.h"
 #include "loop/recover_tls.h"
 #include "loop/worker_inside.h"
 #include "processes/held_arrived.h"
@@ -124,32 +125,13 @@ static void forget(int fd)
 		ledger_forget(fd);
 }
 
-static bool is_parked_by(const struct ledger_line *line, const char *tenant)
-{
-	return line->queue_id == LEDGER_NO_QUEUE && line->place == ledger_tenant(tenant);
-}
-
-/* Is there a channel with which it goes? */
-static bool has_channel(const struct ledger_line *line)
-{
-	if (line->queue_id < ledger->pages)
-		return ledger->page[line->queue_id].live;
-	for (uint32_t i = 0; i < ledger->pages; i++) {
-		char tenant[XTS_TENANT_NAME_BYTES];
-
-		memcpy(tenant, ledger->page[i].tenant, sizeof tenant);
-		if (ledger->page[i].live && strnlen(tenant, sizeof tenant) < sizeof tenant && is_parked_by(line, tenant))
-			return true;
-	}
-	return false;
-}
-
 static void sweep_one(int fd, struct xts_swept *out)
 {
 	struct tcp_side side;
 	bool said = (uint32_t)fd < ledger->lines;
 
-	if (said && ledger->line[fd].state && has_channel(&ledger->line[fd]) && !read_line(fd, &ledger->line[fd], &side)) {
+	if (said && ledger->line[fd].state && recover_has_channel(&ledger->line[fd]) &&
+	    !read_line(fd, &ledger->line[fd], &side)) {
 		xts_record_drop(&tcp_side_record, &side);
 		out->kept++;
 		return;
@@ -172,6 +154,7 @@ int xts_ledger_sweep(uint32_t descriptors, const int *keep, uint32_t keep_count,
 		return -ENOMEM;
 	worker_kinds_add();
 	recover_tls_begin();
+	recover_sweep_relayed();
 	for (uint32_t first = 0; first < descriptors; first += LOOK_AT) {
 		uint32_t count = descriptors - first < LOOK_AT ? descriptors - first : LOOK_AT;
 
@@ -194,46 +177,11 @@ int xts_ledger_sweep(uint32_t descriptors, const int *keep, uint32_t keep_count,
 
 /* --- one channel -------------------------------------------------------------------------------------------------- */
 
-int xts_ledger_channel(uint32_t queue_id, struct xts_dead_channel *out)
-{
-	struct ledger_page page;
-
-	_Static_assert(sizeof page.identity <= sizeof out->known, "what is known of a host");
-	memset(out, 0, sizeof *out);
-	out->known_bytes = sizeof page.identity;
-	out->owner = (struct xts_owner){ XTS_UID_UNKNOWN, XTS_FIRST_PORT_UNKNOWN };
-	if (!ledger || queue_id >= ledger->pages)
-		return -ENOENT;
-	page = ledger->page[queue_id];
-	if (!page.sequence || page.sequence & 1 || !page.live || !page.epoch)
-		return -ENOENT;
-	out->epoch = page.epoch;
-	out->owner = page.owner;
-	memcpy(out->tenant, page.tenant, sizeof out->tenant - 1);
-	memcpy(out->known, &page.identity, sizeof page.identity);
-	return 0;
-}
-
-void *xts_ledger_line(uint32_t fd)
-{
-	return ledger && fd < ledger->lines ? &ledger->line[fd] : NULL;
-}
-
-const void *xts_ledger_queue(uint32_t queue_id)
-{
-	return ledger_queue(queue_id, LEDGER_QUEUE_BYTES);
-}
-
-uint32_t xts_ledger_queue_bytes(void)
-{
-	return LEDGER_QUEUE_BYTES;
-}
-
 struct recovering {
 	struct xts_tenant *tenant;
 	struct xts_queue *queue;
 	uint64_t ticket;
-	uint32_t queue_id, taken, parked;
+	uint32_t queue_id, number, frames, taken, parked;
 };
 
 /* What was read into the frame that was being written: it is sent again. Whether it is all that is missing, the host
@@ -245,7 +193,7 @@ static void find_last_read(const struct recovering *r, const struct ledger_line 
 	void *data;
 
 	if (line->state != CONNECTION_ESTABLISHED || !line->place || !bytes || bytes > XTS_FRAME_BYTES_MAX ||
-	    line->place_frames != ledger->page[r->queue_id].frames)
+	    line->place_frames != r->frames)
 		return;
 	data = xts_queue_dead_slot(r->queue, ledger_queue(r->queue_id, LEDGER_QUEUE_BYTES), line->place, (uint32_t)bytes);
 	last.data = (struct xts_record_bytes){ data, (uint32_t)bytes };
@@ -330,9 +278,9 @@ static bool run_recover(struct worker_state *w, void *argument)
 
 	for (uint32_t fd = 0; fd < used; fd++) {
 		struct ledger_line line = ledger->line[fd];
-		bool parked = !r->tenant->recovered && is_parked_by(&line, r->tenant->name);
+		bool parked = !r->tenant->recovered && recover_is_parked_by(&line, r->tenant->name);
 
-		if (!line.state || (line.queue_id != r->queue_id && !parked))
+		if (!line.state || ((line.queue_id != r->queue_id || line.number != r->number) && !parked))
 			continue;
 		if (!recover_is_socket_of((int)fd, &line)) /* what has this number is something else */
 			ledger_forget((int)fd);
@@ -346,12 +294,19 @@ static bool run_recover(struct worker_state *w, void *argument)
 }
 
 int xts_worker_recover(struct xts_worker *worker, struct xts_queue *queue, struct xts_tenant *tenant, uint32_t queue_id,
-		       uint64_t ticket)
+		       uint32_t number, uint64_t ticket)
 {
-	struct recovering r = { .tenant = tenant, .queue = queue, .queue_id = queue_id, .ticket = ticket };
+	struct recovering r = {
+		.tenant = tenant, .queue = queue, .queue_id = queue_id, .number = number, .ticket = ticket
+	};
+	const struct ledger_page *page;
 
 	if (!ledger || queue_id >= ledger->pages)
 		return -ENOENT;
+	page = number ? ledger_take_relayed(queue_id, number) : &ledger->page[queue_id];
+	if (!page)
+		return -ENOENT;
+	r.frames = page->frames;
 	worker_request(worker, run_recover, &r);
 	return (int)r.taken;
 }

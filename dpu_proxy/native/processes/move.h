@@ -24,6 +24,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "link/link.h"
+
 struct channel;
 
 /* How a channel leaves; NULL in most. */
@@ -92,5 +94,15 @@ int move_expect(struct channel *trunk, const struct xts_resumed *how);
 int move_expected_come(struct channel *trunk);
 /* They do not come: it is another relay. */
 void move_expect_none(struct channel *trunk);
+
+/* One of them, whose process has died (turns/replay.h). */
+struct move_replayed {
+	struct xts_tenant *tenant; /* a reference */
+	uint64_t ticket, epoch;
+	struct xts_link_replay replay;
+	bool ended; /* its host has said GOODBYE */
+};
+/* NULL: there is none of this number. */
+struct move_replayed *move_expected_replayed(struct channel *trunk, uint32_t number);
 
 #endif

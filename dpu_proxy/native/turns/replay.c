@@ -5,6 +5,7 @@
 #include "connection/socket_kind.h"
 #include "processes/move.h"
 #include "processes/parked.h"
+#include "relay/mux.h"
 
 /* With the lock held. */
 static void drop(struct parked *p)
@@ -13,20 +14,32 @@ static void drop(struct parked *p)
 	spill_free(&p->tcp.out.spill);
 }
 
-static void drop_all(struct channel *ch)
+/* Of one host, all that waits for it; NULL: of all. */
+static void drop_all(struct channel *ch, const uint64_t *ticket)
 {
 	registry_lock();
-	for (struct list *node = ch->returning.next; node != &ch->returning; node = node->next)
-		drop(list_entry(node, struct parked, returning));
+	for (struct list *node = ch->returning.next; node != &ch->returning; node = node->next) {
+		struct parked *p = list_entry(node, struct parked, returning);
+
+		if (!ticket || (p->keyed.key ^ *ticket) >> 32 == 0)
+			drop(p);
+	}
 	registry_unlock();
 }
 
-static void keep(struct channel *ch, uint32_t proxy_id, const struct iovec *iov, int pieces, uint32_t bytes)
+/* Whose frames these are. */
+struct of_host {
+	struct channel *ch; /* that has what waits for it */
+	struct xts_tenant *tenant;
+	uint64_t ticket;
+};
+
+static void keep(const struct of_host *h, uint32_t proxy_id, const struct iovec *iov, int pieces, uint32_t bytes)
 {
 	struct parked *p;
 
 	registry_lock();
-	p = parked_of(registry_find(ch->tenant, move_key(ch->moved_ticket, proxy_id), KEYED_PARKED));
+	p = parked_of(registry_find(h->tenant, move_key(h->ticket, proxy_id), KEYED_PARKED));
 	if (p && p->moved && p->state == CONNECTION_ESTABLISHED) {
 		if (!tenant_take(p->keyed.tenant, XTS_USE_KEPT_BYTES, bytes))
 			drop(p);
@@ -38,22 +51,61 @@ static void keep(struct channel *ch, uint32_t proxy_id, const struct iovec *iov,
 	registry_unlock();
 }
 
-void replay_take(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame, bool follows)
+static void take(const struct of_host *h, const struct xts_head *head, const struct xts_rx_frame *frame, bool follows)
 {
 	struct batch_entry e = { .frame = *frame, .skip = XTS_SEND_BYTES };
 	struct iovec iov[XTS_SEGMENTS_MAX];
 	struct xts_send m;
 
 	if (!follows || head->type == XTS_LINK_PART || head->type == XTS_LINK_BUNDLE)
-		drop_all(ch);
+		drop_all(h->ch, &h->ticket);
 	if (head->type != XTS_CMD_SEND)
 		return;
 	if (xts_send_decode(&m, frame->segment[0].iov_base, frame->bytes) || m.length != frame->bytes - XTS_SEND_BYTES) {
-		drop_all(ch);
+		drop_all(h->ch, &h->ticket);
 		return;
 	}
 	if (!m.length)
 		return;
 	e.bytes = m.length;
-	keep(ch, head->id, iov, batch_pieces(&e, iov, XTS_SEGMENTS_MAX), m.length);
+	keep(h, head->id, iov, batch_pieces(&e, iov, XTS_SEGMENTS_MAX), m.length);
+}
+
+/* --- behind a relay ----------------------------------------------------------------------------------------------- */
+
+static void take_inner(struct channel *trunk, struct move_replayed *of, const struct xts_rx_frame *frame)
+{
+	const struct of_host h = { .ch = trunk, .tenant = of->tenant, .ticket = of->ticket };
+	const void *first = frame->segment[0].iov_base;
+	struct xts_goodbye goodbye;
+	struct xts_head head;
+
+	if (xts_head_decode(&head, first, frame->segment[0].iov_len) || !xts_type_to_proxy(head.type))
+		return;
+	if (head.type != XTS_LINK_GOODBYE)
+		take(&h, &head, frame, xts_link_replay_follows(&of->replay, &head));
+	else if (!xts_goodbye_decode(&goodbye, first, frame->segment[0].iov_len))
+		of->ended |= goodbye.epoch == of->epoch;
+}
+
+static void take_carried(struct channel *trunk, const struct xts_head *head, const struct xts_rx_frame *frame)
+{
+	struct move_replayed *of = move_expected_replayed(trunk, head->id);
+	struct xts_rx_frame inner;
+
+	if (of && !xts_mux_inner(&inner, frame))
+		take_inner(trunk, of, &inner);
+}
+
+void replay_take(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame, bool follows)
+{
+	const struct of_host h = { .ch = ch, .tenant = ch->tenant, .ticket = ch->moved_ticket };
+
+	if (head->type != XTS_RELAY_CARRIED) {
+		take(&h, head, frame, follows);
+		return;
+	}
+	if (!follows)
+		drop_all(ch, NULL);
+	take_carried(ch, head, frame);
 }

@@ -7,6 +7,10 @@
  * bytes wait that TCP does not take: nobody gives them to TCP before the host claims the connection. Then it says how
  * many bytes it has sent, and the kernel says how many of them TCP has. The last ones of those that were kept are the
  * ones between, if no frame is missing among them: so when one is, all that was kept before is dropped.
+ *
+ * A trunk's frames carry those of the channels behind a relay. These exist when the relay has said HELLO; until then
+ * what is theirs is in the list of channels that are expected (processes/move_relayed.c). What comes after that is
+ * received by their own links.
  */
 #ifndef XTS_REPLAY_H
 #define XTS_REPLAY_H

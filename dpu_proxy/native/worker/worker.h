@@ -317,18 +317,23 @@ struct xts_dead_channel {
 	struct xts_owner owner;
 	uint8_t known[XTS_KNOWN_BYTES_MAX];
 	uint32_t known_bytes;
+	uint32_t number; /* behind a relay */
 };
 /* What the ledger says of a channel. -ENOENT: its host had no epoch, or cannot go on. */
 int xts_ledger_channel(uint32_t queue_id, struct xts_dead_channel *out);
-/* The line of a descriptor (struct ledger_line); NULL: it has none. */
+/* The same of the channels behind this one, which is a relay's: the first one from here on (0: of all). Returns where
+ * the next one is looked for; 0: there is none. */
+uint32_t xts_ledger_relayed(uint32_t queue_id, uint32_t from, struct xts_dead_channel *out);
+/* The line of a descriptor (struct ledger_line), and a place for a page (struct ledger_relayed); NULL: there is none. */
 void *xts_ledger_line(uint32_t fd);
+void *xts_ledger_place_of_relayed(uint32_t index);
 /* Where the struct of its queue was, for resume_dead (queue_kinds.h), and how long that may be. NULL: nowhere. */
 const void *xts_ledger_queue(uint32_t queue_id);
 uint32_t xts_ledger_queue_bytes(void);
-/* Keeps the sockets of a channel for its host, as xts_worker_take_in(). queue: the channel's, which has just been
- * resumed and is used by nobody. Returns how many there are; or -ENOENT. */
+/* Keeps the sockets of a channel for its host, as xts_worker_take_in(). number: behind the relay that has the queue; or
+ * 0. queue: the channel's, which has just been resumed and is used by nobody. Returns how many there are; or -ENOENT. */
 int xts_worker_recover(struct xts_worker *worker, struct xts_queue *queue, struct xts_tenant *tenant, uint32_t queue_id,
-		       uint64_t ticket);
+		       uint32_t number, uint64_t ticket);
 
 /* Closes all listeners and refuses new sockets with ESHUTDOWN; connections go on. xts_worker_stats() shows when none
  * are left. */

@@ -41,7 +41,17 @@ from xts_proxy.workers.name_servers import Device
 from xts_proxy.workers.rdma_ends import RdmaEnds
 from xts_proxy.workers.ulp import Material
 from xts_proxy.workers.understudy import Swept
-from xts_proxy.workers.workers import Moved, Owner, Relayed, Waits, Worker, dead_channel, dead_queue
+from xts_proxy.workers.workers import (
+    DeadChannel,
+    Moved,
+    Owner,
+    Relayed,
+    Waits,
+    Worker,
+    dead_channel,
+    dead_queue,
+    dead_relayed,
+)
 
 Result = tuple[Any, list[int]]
 #: Of a queue that is added: see on_add_channel().
@@ -380,9 +390,8 @@ class _Host:
         tenant, owner, life_shows = whose
         ends = QueueEnd.unpack(geometry, tuple(came[: len(came) - life_shows]))
         dead, worker = dead_channel(queue_id), self.workers[index]
-        assert self.tenants
-        account = self.tenants.accounts.get(dead.tenant) or self._account(tenant)
-        ticket = int.from_bytes(os.urandom(8), "little") | 1 << 63  # no key is 0
+        account = self._account_of(dead, tenant)
+        ticket = _new_ticket()
         with ExitStack() as undo:
             undo.callback(_close, came)
             queue = undo.enter_context(_resume_dead(ends, queue_id))
@@ -393,10 +402,21 @@ class _Host:
                 undo.callback(os.close, life_fd)
             undo.enter_context(queue)
             sockets = worker.recover(queue, account, queue_id, ticket) if dead.epoch else 0
-            of_host = ticket, dead.epoch, dead.known, Owner(*(owner or dead.owner))
-            worker.resume_channel(queue, queue_id, account, of_host, life_fd, died=True)
+            known, relayed = dead.known, []
+            for one in dead_relayed(queue_id) if dead.epoch else []:
+                row = Relayed(one.number, "", _new_ticket(), one.epoch, one.owner)
+                relayed.append((row, self._account_of(one, tenant)))
+                known += one.known
+                sockets += worker.recover(queue, relayed[-1][1], queue_id, row.ticket, one.number)
+            of_host = ticket, dead.epoch, known, Owner(*(owner or dead.owner))
+            worker.resume_channel(queue, queue_id, account, of_host, life_fd, relayed=relayed, died=True)
             undo.pop_all()
         return sockets, []
+
+    def _account_of(self, dead: DeadChannel, tenant: str) -> Account:
+        """Its tenant's, or, if there is none of this name any more, the queue's."""
+        assert self.tenants
+        return self.tenants.accounts.get(dead.tenant) or self._account(tenant)
 
     def on_renew_keys(self, came: list[int]) -> Result:
         """There is another key process: these are the connections to it."""
@@ -438,6 +458,10 @@ class _Host:
 
 def _said(swept: Swept) -> str:
     return f"{swept.kept} sockets of the process before may go on, {swept.reset} connections were reset"
+
+
+def _new_ticket() -> int:
+    return int.from_bytes(os.urandom(8), "little") | 1 << 63  # no key is 0
 
 
 def _resume_dead(ends: QueueEnd, queue_id: int) -> Queue:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from xts_messages.native import ffi as messages_ffi
 from xts_messages.queues.queue import Queue
 from xts_messages.wire import ulps
+from xts_messages.wire.wire_table import RELAYED_MAX
 
 from xts_proxy._native import ffi, lib
 from xts_proxy.config.config import Config
@@ -139,15 +140,29 @@ class DeadChannel(NamedTuple):
     tenant: str
     owner: tuple[int, int]
     known: bytes
+    number: int
+
+
+def _dead(out: Any) -> DeadChannel:
+    tenant = ffi.string(out.tenant).decode(errors="replace")
+    known = bytes(ffi.buffer(out.known, out.known_bytes))
+    return DeadChannel(int(out.epoch), tenant, (int(out.owner.uid), int(out.owner.first_port)), known, int(out.number))
 
 
 def dead_channel(queue_id: int) -> DeadChannel:
     """In the process that goes on."""
     out = ffi.new("struct xts_dead_channel *")
     lib.xts_ledger_channel(queue_id, out)
-    tenant = ffi.string(out.tenant).decode(errors="replace")
-    known = bytes(ffi.buffer(out.known, out.known_bytes))
-    return DeadChannel(int(out.epoch), tenant, (int(out.owner.uid), int(out.owner.first_port)), known)
+    return _dead(out)
+
+
+def dead_relayed(queue_id: int) -> list[DeadChannel]:
+    """The same of the channels behind a relay, each number once."""
+    out, at = ffi.new("struct xts_dead_channel *"), 0
+    found: dict[int, DeadChannel] = {}
+    while len(found) < RELAYED_MAX and (at := int(lib.xts_ledger_relayed(queue_id, at, out))):
+        found.setdefault(int(out.number), _dead(out))
+    return list(found.values())
 
 
 def dead_queue(queue_id: int) -> tuple[int, int]:
@@ -344,12 +359,12 @@ class Worker:
         _check(result, f"giving queue {queue_id} to worker {self.index}")
         queue.detach()
 
-    def recover(self, queue: Queue, tenant: Account, queue_id: int, ticket: int) -> int:
+    def recover(self, queue: Queue, tenant: Account, queue_id: int, ticket: int, number: int = 0) -> int:
         """Keeps the sockets that the ledger has of a channel, for its host. `queue`: the channel's, before it is
-        resumed. Returns how many there are."""
+        resumed. `number`: behind the relay that has the queue. Returns how many there are."""
         address = int(messages_ffi.cast("uintptr_t", queue.native))
         native = ffi.cast("struct xts_queue *", address)
-        result = lib.xts_worker_recover(self._native, native, tenant.native, queue_id, ticket)
+        result = lib.xts_worker_recover(self._native, native, tenant.native, queue_id, number, ticket)
         return _check(result, "reading the ledger")
 
     def drain(self) -> None:

@@ -254,7 +254,7 @@ static enum xts_link_verdict receive_replaced(struct xts_link *link, const struc
 		link->stats.dropped_stale++;
 		return XTS_LINK_DROPPED;
 	}
-	if (!m->ticket || !(link->features & XTS_FEATURE_RESUME))
+	if (!m->ticket || !(link->features & (XTS_FEATURE_RESUME | XTS_FEATURE_RESUME_RELAYED)))
 		return violation(link, &link->stats.malformed);
 	go_down(link, ERESTART, false);
 	link->replaced_ticket = m->ticket;
@@ -423,9 +423,7 @@ static void tell_of_restart(struct xts_link *link)
 /* A frame that was sent to the process which has died. */
 static enum xts_link_verdict replay(struct xts_link *link, const struct xts_head *head)
 {
-	link->replay_follows = link->replays && head->seqno == link->replay_next;
-	link->replays = true;
-	link->replay_next = (uint8_t)(head->seqno + xts_type_sequenced(head->type));
+	link->replay_follows = xts_link_replay_follows(&link->replay, head);
 	return XTS_LINK_REPLAYED;
 }
 

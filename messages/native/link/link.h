@@ -92,6 +92,12 @@ struct xts_link_stats {
 	uint64_t hellos;
 };
 
+/* Frames of an epoch whose process has died. */
+struct xts_link_replay {
+	bool any;     /* there has been one */
+	uint8_t next; /* the number that the next one has */
+};
+
 struct xts_link {
 	struct xts_link_config config;
 	enum xts_link_state state;
@@ -132,10 +138,8 @@ struct xts_link {
 	/* proxy: of the epoch that another process has served, which has died; 0: none. Host: of the REPLACED that has
 	 * ended the link, or has come while it opens; 0: none. */
 	uint64_t replaced_ticket;
-	/* of the frames of that epoch: there has been one; the number that the next one has; and is the last one, of
-	 * XTS_LINK_REPLAYED, the one behind the one before? */
-	bool replays, replay_follows;
-	uint8_t replay_next;
+	struct xts_link_replay replay; /* of the frames of that epoch */
+	bool replay_follows;           /* is the last one, of XTS_LINK_REPLAYED, the one behind the one before? */
 	uint64_t goodbye_epoch;
 	uint16_t goodbye_error;
 	struct xts_link_stats stats;
@@ -173,6 +177,16 @@ void xts_link_expect(struct xts_link *link, uint64_t epoch);
 /* The same when that process has died. Its host is told by REPLACED, and again whenever something comes that is not
  * HELLO. */
 void xts_link_replace(struct xts_link *link, uint64_t epoch, uint64_t ticket);
+
+/* The next frame of an epoch whose process has died: is it the one behind the one before? */
+static inline bool xts_link_replay_follows(struct xts_link_replay *r, const struct xts_head *head)
+{
+	bool follows = r->any && head->seqno == r->next;
+
+	r->any = true;
+	r->next = (uint8_t)(head->seqno + xts_type_sequenced(head->type));
+	return follows;
+}
 
 /* Host: the link has gone down by GOODBYE with ERESTART, since another process of the proxy goes on. How many messages
  * has the one before not received, or not recycled? */

@@ -228,16 +228,30 @@ uint8_t xts_mux_type(const struct xts_rx_frame *frame)
 										data[XTS_CARRIED_BYTES + XTS_ETH_BYTES];
 }
 
-static void append(struct xts_mux *m, struct mux_queue *q, const struct xts_rx_frame *frame, uint32_t bytes)
+int xts_mux_inner(struct xts_rx_frame *out, const struct xts_rx_frame *frame)
+{
+	struct xts_carried carried;
+	uint8_t type = xts_mux_type(frame);
+
+	/* Padding after a frame is not part of it. */
+	if (!type || !type_may_be_carried(type) ||
+	    xts_carried_decode(&carried, frame->segment[0].iov_base, frame->bytes) || carried.length < XTS_HEAD_BYTES ||
+	    (frame->segments > 1 && carried.length != frame->bytes - XTS_CARRIED_BYTES))
+		return -EBADMSG;
+	*out = *frame;
+	out->bytes = carried.length;
+	out->segment[0].iov_base = (uint8_t *)frame->segment[0].iov_base + XTS_CARRIED_BYTES;
+	out->segment[0].iov_len = frame->segments > 1 ? frame->segment[0].iov_len - XTS_CARRIED_BYTES : carried.length;
+	return 0;
+}
+
+static void append(struct xts_mux *m, struct mux_queue *q, const struct xts_rx_frame *inner)
 {
 	struct waiting *w = &m->places[m->free];
 	uint16_t place = m->free;
 
 	m->free = w->next;
-	w->frame = *frame;
-	w->frame.bytes = bytes;
-	w->frame.segment[0].iov_base = (uint8_t *)frame->segment[0].iov_base + XTS_CARRIED_BYTES;
-	w->frame.segment[0].iov_len = frame->segments > 1 ? frame->segment[0].iov_len - XTS_CARRIED_BYTES : bytes;
+	w->frame = *inner;
 	w->next = NONE;
 	if (q->first == NONE)
 		q->first = place;
@@ -249,15 +263,11 @@ static void append(struct xts_mux *m, struct mux_queue *q, const struct xts_rx_f
 
 enum xts_mux_verdict xts_mux_take(struct xts_mux *m, const struct xts_head *head, const struct xts_rx_frame *frame)
 {
-	struct xts_carried carried;
+	struct xts_rx_frame inner;
 	struct mux_queue *q;
-	uint8_t type = xts_mux_type(frame);
 
-	/* There cannot be more frames than places, since the trunk's link would have ended. Padding after a frame is
-	 * not part of it. */
-	if (m->free == NONE || !type || !type_may_be_carried(type) ||
-	    xts_carried_decode(&carried, frame->segment[0].iov_base, frame->bytes) || carried.length < XTS_HEAD_BYTES ||
-	    (frame->segments > 1 && carried.length != frame->bytes - XTS_CARRIED_BYTES)) {
+	/* There cannot be more frames than places, since the trunk's link would have ended. */
+	if (m->free == NONE || xts_mux_inner(&inner, frame)) {
 		m->stats.malformed++;
 		return XTS_MUX_DROPPED;
 	}
@@ -272,7 +282,7 @@ enum xts_mux_verdict xts_mux_take(struct xts_mux *m, const struct xts_head *head
 		m->stats.ended++;
 		return XTS_MUX_DROPPED;
 	}
-	append(m, q, frame, carried.length);
+	append(m, q, &inner);
 	m->stats.received++;
 	return XTS_MUX_TAKEN;
 }

@@ -54,6 +54,9 @@ int xts_mux_add(struct xts_queue **out, struct xts_mux *mux, uint32_t number, ui
  * its credit. */
 enum xts_mux_verdict xts_mux_take(struct xts_mux *mux, const struct xts_head *head, const struct xts_rx_frame *frame);
 
+/* The frame in a CARRIED message. 0, or -EBADMSG: there is none, or one that no channel may have. */
+int xts_mux_inner(struct xts_rx_frame *out, const struct xts_rx_frame *frame);
+
 /* Sends a frame for a number that has no channel here. 0, or -EAGAIN: it cannot leave now. */
 int xts_mux_answer(struct xts_mux *mux, uint32_t number, const void *frame, uint32_t bytes);
 

@@ -152,7 +152,8 @@ static int link_open(struct relay *r)
 		.frame_window = r->trunk->frame_window,
 		.largest_message = xts_packets_bytes(r->trunk),
 		.head_bytes = r->trunk->head_bytes,
-		.features = XTS_FEATURE_RELAY | XTS_FEATURE_MOVE_RELAYED | xts_packets_features(r->trunk),
+		.features = XTS_FEATURE_RELAY | XTS_FEATURE_MOVE_RELAYED | XTS_FEATURE_RESUME_RELAYED |
+			    xts_packets_features(r->trunk),
 		.required = XTS_FEATURE_RELAY,
 		.epoch = c->epoch,
 		.pid = (uint32_t)getpid(),

@@ -7,6 +7,10 @@
  * GOODBYE to each process. The trunk's link opens again in place, with the epoch that it has and without a token, and
  * the processes notice nothing of that. What of their frames was lost they see themselves: each GOODBYE says what has
  * come.
+ *
+ * When the proxy's process has died (PROTOCOL.md, "Crash"), REPLACED ends the epoch, at any moment. Frames arrive in
+ * order, so all that it had sent to processes is here. What was sent to it the next process receives again. So there is
+ * nothing else to do than to open the link again: the processes hear REPLACED themselves.
  */
 #include <errno.h>
 
@@ -61,10 +65,10 @@ static void open_again(struct relay *r)
 
 void relay_move_turn(struct relay *r)
 {
-	if (!r->move.ticket)
+	if (!r->move.ticket && !r->link.replaced_ticket)
 		return;
 	if (r->link.state == XTS_LINK_DOWN && r->link.error == ERESTART)
 		open_again(r);
-	else if (r->link.state == XTS_LINK_UP && !r->move.acked)
+	else if (r->link.state == XTS_LINK_UP && r->move.ticket && !r->move.acked)
 		answer(r);
 }

@@ -173,58 +173,62 @@ enum xts_msg_type {
 #define XTS_FLAG_RESET  0x40u /* the connection has failed; error says how */
 #define XTS_FLAG_CLOSED 0x80u /* answer to CLOSE: both identifiers are free */
 
-#define XTS_FEATURE_SHARE   UINT64_C(0x1)             /* listeners shared between processes (SHARE), connections that
-                                                       * move between them (PARK, CLAIM) */
-#define XTS_FEATURE_ULP     UINT64_C(0x2)             /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU,
-                                                       * RECV_PDU), GIVE_BACK (xts_messages/wire/ulps.py) */
-#define XTS_FEATURE_ULP_TLS UINT64_C(0x4)             /* the event TLS of pushed protocols: how a connection is
-                                                       * encrypted */
-#define XTS_FEATURE_BUNDLE  UINT64_C(0x8)             /* small frames may come several in one (BUNDLE) */
-#define XTS_FEATURE_SHRINK  UINT64_C(0x10)            /* a window may be lessened: less advertised than was freed */
-#define XTS_FEATURE_TOKEN   UINT64_C(0x20)            /* an attach token comes before HELLO (TOKEN); in HELLO_ACK: it
-                                                       * was checked and is valid */
-#define XTS_FEATURE_REFUSAL UINT64_C(0x40)            /* replies that fail have the number of a refusal where other
-                                                       * messages have their flags */
-#define XTS_FEATURE_SHARE_BOUND UINT64_C(0x80)        /* SHARE also names and joins sockets that are bound and not
-                                                       * yet listening */
-#define XTS_FEATURE_RELAY   UINT64_C(0x100)           /* the host's end is a relay: the frames of many channels come
-                                                       * over this link (CARRIED) */
-#define XTS_FEATURE_TAKE    UINT64_C(0x200)           /* connections that several processes have, each using them by
-                                                       * turns (TAKE, YIELD, RETURN) */
-#define XTS_FEATURE_DATAGRAM UINT64_C(0x400)          /* datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS,
-                                                       * RECV_DATAGRAMS) */
-#define XTS_FEATURE_NAMES   UINT64_C(0x800)           /* the proxy asks name servers for the host (QUERY_NAME) */
-#define XTS_FEATURE_STAMPS  UINT64_C(0x1000)          /* time stamps of datagrams (SO_TIMESTAMP and similar options),
-                                                       * and their clock (CLOCK) */
-#define XTS_FEATURE_SHARE_DATAGRAM UINT64_C(0x2000)   /* SHARE also names and joins datagram sockets */
-#define XTS_FEATURE_RETURN_DATAGRAM UINT64_C(0x8000)  /* what a process has not read of a shared datagram socket goes
-                                                       * back (RETURN_DATAGRAMS) */
-#define XTS_FEATURE_CUT_OFF UINT64_C(0x20000)         /* the end of a stream may have an error (RECV with EOS): it
-                                                       * was cut off; sending goes on */
-#define XTS_FEATURE_RENEW_KEY UINT64_C(0x40000)       /* SHARE gives a socket another key, in place of the one that
-                                                       * it has */
-#define XTS_FEATURE_FAULT_OF UINT64_C(0x80000)        /* ULP_ERROR says which protocol's fault it is */
-#define XTS_FEATURE_WITHDRAW UINT64_C(0x100000)       /* SHARE without a token withdraws the post credits of a
-                                                       * listener */
-#define XTS_FEATURE_CANCEL  UINT64_C(0x200000)        /* the host may close a socket whose CONNECT has not been
-                                                       * answered yet (CANCEL) */
-#define XTS_FEATURE_MOVE    UINT64_C(0x400000)        /* the host can go on with another process of the proxy (MOVE) */
-#define XTS_FEATURE_LISTENING UINT64_C(0x800000)      /* a listener may be shut down (SHUT_LISTENER), and whether a
-                                                       * shared socket listens is one thing for all members
-                                                       * (LISTENING) */
-#define XTS_FEATURE_MOVE_DATAGRAM UINT64_C(0x2000000) /* the host claims datagram sockets, too, from another process
-                                                       * of the proxy (MOVE) */
-#define XTS_FEATURE_MOVE_PUSHED UINT64_C(0x4000000)   /* onto a listener that it claims (MOVE) the host pushes again
-                                                       * before it accepts */
-#define XTS_FEATURE_MOVE_RELAYED UINT64_C(0x10000000) /* of a trunk: the channels behind the relay move with it to
-                                                       * another process (MOVE) */
-#define XTS_FEATURE_MOVE_NAMED UINT64_C(0x20000000)   /* the host claims connections with a key, too, from another
-                                                       * process (MOVE, RESUME) */
-#define XTS_FEATURE_RESUME  UINT64_C(0x8000000)       /* the host can go on when the proxy's worker has died
-                                                       * (REPLACED, RESUME) */
-#define XTS_FEATURE_PARTS   UINT64_C(0x1000000)       /* frames longer than a packet of the wire come in parts (PART) */
-#define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)        /* the host may ask for what waits behind frame credits
-                                                       * (CATCH_UP), and gets it in GATHERED */
+#define XTS_FEATURE_SHARE   UINT64_C(0x1)               /* listeners shared between processes (SHARE), connections
+                                                         * that move between them (PARK, CLAIM) */
+#define XTS_FEATURE_ULP     UINT64_C(0x2)               /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU,
+                                                         * RECV_PDU), GIVE_BACK (xts_messages/wire/ulps.py) */
+#define XTS_FEATURE_ULP_TLS UINT64_C(0x4)               /* the event TLS of pushed protocols: how a connection is
+                                                         * encrypted */
+#define XTS_FEATURE_BUNDLE  UINT64_C(0x8)               /* small frames may come several in one (BUNDLE) */
+#define XTS_FEATURE_SHRINK  UINT64_C(0x10)              /* a window may be lessened: less advertised than was freed */
+#define XTS_FEATURE_TOKEN   UINT64_C(0x20)              /* an attach token comes before HELLO (TOKEN); in HELLO_ACK:
+                                                         * it was checked and is valid */
+#define XTS_FEATURE_REFUSAL UINT64_C(0x40)              /* replies that fail have the number of a refusal where other
+                                                         * messages have their flags */
+#define XTS_FEATURE_SHARE_BOUND UINT64_C(0x80)          /* SHARE also names and joins sockets that are bound and not
+                                                         * yet listening */
+#define XTS_FEATURE_RELAY   UINT64_C(0x100)             /* the host's end is a relay: the frames of many channels
+                                                         * come over this link (CARRIED) */
+#define XTS_FEATURE_TAKE    UINT64_C(0x200)             /* connections that several processes have, each using them
+                                                         * by turns (TAKE, YIELD, RETURN) */
+#define XTS_FEATURE_DATAGRAM UINT64_C(0x400)            /* datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS,
+                                                         * RECV_DATAGRAMS) */
+#define XTS_FEATURE_NAMES   UINT64_C(0x800)             /* the proxy asks name servers for the host (QUERY_NAME) */
+#define XTS_FEATURE_STAMPS  UINT64_C(0x1000)            /* time stamps of datagrams (SO_TIMESTAMP and similar
+                                                         * options), and their clock (CLOCK) */
+#define XTS_FEATURE_SHARE_DATAGRAM UINT64_C(0x2000)     /* SHARE also names and joins datagram sockets */
+#define XTS_FEATURE_RETURN_DATAGRAM UINT64_C(0x8000)    /* what a process has not read of a shared datagram socket
+                                                         * goes back (RETURN_DATAGRAMS) */
+#define XTS_FEATURE_CUT_OFF UINT64_C(0x20000)           /* the end of a stream may have an error (RECV with EOS): it
+                                                         * was cut off; sending goes on */
+#define XTS_FEATURE_RENEW_KEY UINT64_C(0x40000)         /* SHARE gives a socket another key, in place of the one that
+                                                         * it has */
+#define XTS_FEATURE_FAULT_OF UINT64_C(0x80000)          /* ULP_ERROR says which protocol's fault it is */
+#define XTS_FEATURE_WITHDRAW UINT64_C(0x100000)         /* SHARE without a token withdraws the post credits of a
+                                                         * listener */
+#define XTS_FEATURE_CANCEL  UINT64_C(0x200000)          /* the host may close a socket whose CONNECT has not been
+                                                         * answered yet (CANCEL) */
+#define XTS_FEATURE_MOVE    UINT64_C(0x400000)          /* the host can go on with another process of the proxy
+                                                         * (MOVE) */
+#define XTS_FEATURE_LISTENING UINT64_C(0x800000)        /* a listener may be shut down (SHUT_LISTENER), and whether a
+                                                         * shared socket listens is one thing for all members
+                                                         * (LISTENING) */
+#define XTS_FEATURE_MOVE_DATAGRAM UINT64_C(0x2000000)   /* the host claims datagram sockets, too, from another
+                                                         * process of the proxy (MOVE) */
+#define XTS_FEATURE_MOVE_PUSHED UINT64_C(0x4000000)     /* onto a listener that it claims (MOVE) the host pushes
+                                                         * again before it accepts */
+#define XTS_FEATURE_MOVE_RELAYED UINT64_C(0x10000000)   /* of a trunk: the channels behind the relay move with it to
+                                                         * another process (MOVE) */
+#define XTS_FEATURE_MOVE_NAMED UINT64_C(0x20000000)     /* the host claims connections with a key, too, from another
+                                                         * process (MOVE, RESUME) */
+#define XTS_FEATURE_RESUME  UINT64_C(0x8000000)         /* the host can go on when the proxy's worker has died
+                                                         * (REPLACED, RESUME) */
+#define XTS_FEATURE_RESUME_RELAYED UINT64_C(0x40000000) /* of a trunk: the channels behind the relay go on when the
+                                                         * proxy's worker has died (REPLACED, RESUME) */
+#define XTS_FEATURE_PARTS   UINT64_C(0x1000000)         /* frames longer than a packet of the wire come in parts
+                                                         * (PART) */
+#define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)          /* the host may ask for what waits behind frame credits
+                                                         * (CATCH_UP), and gets it in GATHERED */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {

@@ -231,6 +231,10 @@ FEATURES: dict[str, tuple[int, str]] = {
     "MOVE_RELAYED": (0x1000_0000, "of a trunk: the channels behind the relay move with it to another process (MOVE)"),
     "MOVE_NAMED": (0x2000_0000, "the host claims connections with a key, too, from another process (MOVE, RESUME)"),
     "RESUME": (0x800_0000, "the host can go on when the proxy's worker has died (REPLACED, RESUME)"),
+    "RESUME_RELAYED": (
+        0x4000_0000,
+        "of a trunk: the channels behind the relay go on when the proxy's worker has died (REPLACED, RESUME)",
+    ),
     "PARTS": (0x100_0000, "frames longer than a packet of the wire come in parts (PART)"),
     "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),
 }

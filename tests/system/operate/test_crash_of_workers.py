@@ -31,7 +31,7 @@ from beds.operated_proxy import running, wait
 from beds.ready import readable
 from beds.restarts import SharedMemory
 
-KINDS = ["shm", pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp])]
+KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
 
 
 IN_COMMON = """

@@ -12,7 +12,8 @@ PROGRAM = Path(__file__).with_name("programs") / "ledger.py"
 
 
 @pytest.mark.parametrize(
-    "case", ["right", "ends", "parked", "lies", "others", "places", "named", "shared", "nobodys", "noise"]
+    "case",
+    ["right", "ends", "parked", "lies", "others", "places", "named", "shared", "nobodys", "noise", "relayed"],
 )
 def test_a_ledger(case: str) -> None:
     done = subprocess.run([sys.executable, str(PROGRAM), case], capture_output=True, text=True, timeout=60, check=False)

@@ -20,7 +20,9 @@ from xts_messages.wire import wire_table as table
 
 RESUME = table.FEATURES["RESUME"][0]
 #: struct ledger_line
-LINE = struct.Struct("=IIIBBBxIIQQQQQIIQI12x")
+LINE = struct.Struct("=IIIBBBxIIQQQQQIIQII8x")
+#: struct ledger_relayed: taken, queue_id, number, sequence, live, epoch
+PAGE = struct.Struct("=III4xI4xB7xQ")
 SO_COOKIE = 57
 #: The first channel of a worker.
 QUEUE = 0
@@ -56,12 +58,13 @@ class Line:
     keep_ms: int = 0
     name: int = 0
     tls: int = 0
+    number: int = 0
 
     def packed(self) -> bytes:
         numbers = self.sequence, self.queue_id, self.proxy_id, self.state, self.ip_version, self.flags
         sizes = self.kernel_send, self.kernel_receive, self.cookie, self.read_from, self.written_from
         place = self.place, self.place_received, self.place_frames
-        return LINE.pack(*numbers, *sizes, *place, self.keep_ms, self.name, self.tls)
+        return LINE.pack(*numbers, *sizes, *place, self.keep_ms, self.name, self.tls, self.number)
 
 
 def cookie_of(sock: socket.socket) -> int:
@@ -98,9 +101,9 @@ def write(descriptor: int, line: bytes) -> None:
     worker_ffi.memmove(worker_lib.xts_ledger_line(descriptor), line, len(line))
 
 
-def recover(worker: Worker) -> int:
+def recover(worker: Worker, number: int = 0) -> int:
     queue = worker_ffi.cast("struct xts_queue *", worker_lib.xts_ledger_queue(QUEUE))
-    return int(worker_lib.xts_worker_recover(worker.native, queue, worker.tenant, QUEUE, TICKET))
+    return int(worker_lib.xts_worker_recover(worker.native, queue, worker.tenant, QUEUE, number, TICKET))
 
 
 def recovered(worker: Worker, sock: socket.socket, line: Line) -> int:
@@ -307,6 +310,45 @@ def noise(worker: Worker) -> None:
             write(ours.detach(), bytes(line))
             assert recover(worker) in (0, 1)
             peer.close()
+
+
+def page(index: int, content: bytes) -> None:
+    worker_ffi.memmove(worker_lib.xts_ledger_place_of_relayed(index), content, len(content))
+
+
+def dead_numbers() -> dict[int, int]:
+    """Epochs of channels behind relays that could go on, by their numbers."""
+    out, at, found = worker_ffi.new("struct xts_dead_channel *"), 0, {}
+    while at := worker_lib.xts_ledger_relayed(QUEUE, at, out):
+        found[int(out.number)] = int(out.epoch)
+    return found
+
+
+def relayed(worker: Worker) -> None:
+    """Each channel behind a relay has its own lines, and its own page, of which nothing is believed."""
+    with worker.attach(features=FEATURES | RESUME):
+        peers = []
+        for number, queue in ((5, QUEUE), (5, QUEUE + 1), (7, QUEUE), (0, QUEUE), (8, QUEUE)):
+            ours, peer = pair()
+            peers.append(peer)
+            line = line_of(ours, number=number, queue_id=queue, proxy_id=20 + len(peers))
+            write(ours.detach(), line.packed())
+        assert [recover(worker, number) for number in (5, 7, 0)] == [1, 1, 1]
+        assert dead_numbers() == {}  # recovering has made places, and nobody is there
+        right = {"taken": 1, "queue": QUEUE, "number": 5, "sequence": 2, "live": 1, "epoch": 55}
+        page(0, PAGE.pack(*right.values()))
+        assert dead_numbers() == {5: 55}
+        lies = ({"taken": 0}, {"queue": 1}, {"number": 0}, {"number": table.RELAY_SELF}, {"number": 1 << 31})
+        for lie in (*lies, {"sequence": 3}, {"sequence": 0}, {"live": 0}, {"epoch": 0}):
+            page(0, PAGE.pack(*(right | lie).values()))
+            assert dead_numbers() == {}, lie
+        drawn = random.Random(34)
+        for _ in range(2000):
+            content = bytearray(PAGE.pack(*right.values()) + drawn.randbytes(200))
+            for _ in range(drawn.randrange(6)):
+                content[drawn.randrange(PAGE.size)] = drawn.randrange(256)
+            page(drawn.randrange(2), bytes(content))
+            assert all(0 < number < table.RELAY_SELF for number in dead_numbers())
 
 
 if __name__ == "__main__":

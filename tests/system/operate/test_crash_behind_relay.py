@@ -1,0 +1,110 @@
+"""The workers' process dies, and several programs are behind one relay of the agent (PROTOCOL.md, "Crash")."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import ExitStack
+
+import pytest
+from beds import process_tree
+from beds.crashes import SHARES, Crashing, Kept, carry, crashing, program
+from beds.dialogues import echo_server, peer_address
+from beds.operated_proxy import wait
+from beds.ready import readable
+
+pytestmark = [pytest.mark.root, pytest.mark.afxdp]
+
+USES = """
+import socket, sys
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+sent = 0
+print("made", flush=True)
+for line in sys.stdin:
+    if line == "send\\n":
+        connection.sendall(sent.to_bytes(4, "big") * 500)
+        sent += 1
+    else:
+        for number in range(sent):
+            assert connection.recv(2000, socket.MSG_WAITALL) == number.to_bytes(4, "big") * 500
+        sent = 0
+    print("done", flush=True)
+"""
+
+
+def _behind(bed: Crashing) -> int:
+    """How many channels are behind the relay."""
+    return sum(bool(row["relayed"]) for row in bed.status()["channels"])
+
+
+def test_each_goes_on_and_none_comes_back_that_has_ended(processes: int = 6) -> None:
+    """What they send while nobody serves the queue waits partly in the queue, and partly before the relay. One ends
+    meanwhile."""
+    with crashing("relay") as bed, echo_server(bed.place) as port, ExitStack() as stack:
+        arguments = ["-c", USES, peer_address(bed.place), str(port)]
+        patient = {"XTS_DEAD_MS": "20000"}  # the workers stand still for a while
+        running = [stack.enter_context(bed.place.program(arguments, patient)) for _ in range(processes)]
+
+        def say(number: int, word: str) -> None:
+            process = running[number]
+            assert process.stdin
+            process.stdin.write(f"{word}\n")
+            process.stdin.flush()
+
+        def hear(number: int) -> str:
+            process = running[number]
+            assert process.stdout
+            assert readable(process.stdout, 20), "it waits for ever"
+            line = process.stdout.readline()
+            assert line, process.communicate()[1]
+            return line
+
+        assert [hear(number) for number in range(processes)] == ["made\n"] * processes
+        assert _behind(bed) == processes
+        for crashes in range(3):
+
+            def meanwhile(_pid: int) -> None:
+                for number in range(len(running)):
+                    for _ in range(20):
+                        say(number, "send")
+                        assert hear(number) == "done\n"
+                running.pop().kill()
+
+            before = len(running)
+            bed.crash(signal.SIGKILL, meanwhile)
+            wait(lambda before=before: _behind(bed) == before - 1, "the end of the one that was killed")
+            for number in range(len(running)):
+                say(number, "receive")
+                assert hear(number) == "done\n"
+            assert bed.status()["proxy"]["crashes"]["count"] == crashes + 1
+
+
+def test_a_relay_that_ends_at_the_same_time_is_made_again() -> None:
+    """Then nobody takes what the next process has kept: it is reset, and new connections work."""
+    with crashing("relay") as bed, echo_server(bed.place) as port:
+        arguments = ["-c", USES, peer_address(bed.place), str(port)]
+        with bed.place.program(arguments) as first:
+            assert first.stdout
+            assert readable(first.stdout, 20)
+            agent = bed.place.lab.records()["agent"].pid
+            relay = process_tree.one(agent, "xts-relay")
+            bed.crash(signal.SIGKILL, lambda _pid: os.kill(relay, signal.SIGKILL))
+            wait(lambda: bed.status()["proxy"]["crashes"]["count"] == 1, "the next process")
+            process_tree.one(agent, "xts-relay", other_than=relay)
+            with bed.place.program(arguments) as second:
+                assert second.stdout
+                assert readable(second.stdout, 20)
+                assert second.stdout.readline() == "made\n"
+            wait(lambda: _behind(bed) == 0, "an end of what nobody has")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_hundred_crashes() -> None:
+    kept = Kept()
+    with crashing("relay") as bed, program(bed.place, 20) as on:
+        carry(kept, bed, on, 100)
+        assert on.does("use")["failures"] == []
+    sys.stdout.write(f"{kept}\n")
+    assert all(kept.share(kind) >= SHARES[kind] for kind in kept.there), kept
