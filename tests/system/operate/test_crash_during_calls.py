@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from beds.dialogues import echo_server, peer_address
 from beds.operated_proxy import wait
 from beds.ready import readable
 
-KINDS = ["shm", pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp])]
+KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
 PROGRAM = Path(__file__).parent / "programs" / "caller.py"
 
 
@@ -21,9 +22,10 @@ def _all_wait(pid: int, calls: list[str]) -> bool:
     """Has each thread that makes a call nothing to do but to wait? They have the names of the calls."""
     sleeping = set()
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        state = (thread / "stat").read_text()
-        if state.rpartition(")")[2].split()[0] == "S":
-            sleeping.add(state.partition("(")[2].rpartition(")")[0])
+        with suppress(OSError):  # it may end meanwhile
+            state = (thread / "stat").read_text()
+            if state.rpartition(")")[2].split()[0] == "S":
+                sleeping.add(state.partition("(")[2].rpartition(")")[0])
     return {call[:15] for call in calls} <= sleeping
 
 

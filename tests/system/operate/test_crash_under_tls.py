@@ -38,7 +38,7 @@ from xts_proxy.config.config_limits import DESCRIPTORS_MAX
 
 #: Of a record: type, version, length.
 HEAD, NONCE_BYTES, CHANGE_CIPHER_SPEC = struct.Struct(">BHH"), 8, 20
-KINDS = ["shm", pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp])]
+KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
 
 
 @contextmanager
