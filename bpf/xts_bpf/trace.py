@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from xts_messages.terminal.command_line import add_common
+from xts_messages.terminal.command_line import CommandLine, add_common
 from xts_messages.terminal.standard_output import ends_with_reader
 
 from xts_bpf.probes import TraceError
@@ -42,12 +42,7 @@ def _seconds(text: str) -> float:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="xts-trace",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandLine(prog="xts-trace", description=_DESCRIPTION, epilog=_EXAMPLES)
     add_common(parser)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for name, subject in SUBJECTS.items():

@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from xts_messages.terminal import terminal
 from xts_messages.terminal.command_line import CommandLine, add_common
 from xts_messages.terminal.standard_output import ends_with_reader
 
@@ -50,14 +51,12 @@ def make_parser() -> argparse.ArgumentParser:
         "functions, steering of messages, queues, memory, CPUs, units and firewall. The file says which of the two "
         "machines this is (role).",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(parser)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
     def verb(name: str, text: str, example: str) -> argparse.ArgumentParser:
-        return verbs.add_parser(name, help=text, description=text, epilog=f"example:\n  {example}",
-                                formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+        return verbs.add_parser(name, help=text, description=text, epilog=f"example:\n  {example}")
 
     found = verb(
         "plan",
@@ -132,7 +131,7 @@ def _plan(options: argparse.Namespace, machine: Machine) -> int:
     if options.json:
         _show(report.as_json(plan.steps, plan.notes))
     else:
-        for line in report.plan_lines(plan, view):
+        for line in report.plan_lines(plan, view, terminal.columns()):
             _show(line)
     for step in plan.problems:
         print(f"xts-bluefield: {step.setting} is {step.found!r}: {step.why}; apply will refuse", file=sys.stderr)
@@ -144,7 +143,7 @@ def _apply(options: argparse.Namespace, machine: Machine) -> int:
     if not options.yes:
         view = View(machine)
         plan = make(wanted, view)
-        for line in report.plan_lines(plan, view):
+        for line in report.plan_lines(plan, view, terminal.columns()):
             _show(line)
         if not plan.steps:
             return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ from .model import Action, Plan, Step, Value
 from .planning import NEEDS_INTERFACE, fingerprint
 
 _VALUE_CHARACTERS = 60
+_NARROWEST = 20
 
 
 def value_text(value: Value) -> str:
@@ -20,18 +23,27 @@ def value_text(value: Value) -> str:
     return text if len(text) <= _VALUE_CHARACTERS else f"{text[: _VALUE_CHARACTERS - 1]}…"
 
 
-def plan_lines(plan: Plan, view: View) -> Iterator[str]:
-    """All of a plan."""
-    yield from (f"note: {note}" for note in plan.notes)
+def plan_lines(plan: Plan, view: View, columns: int | None = None) -> Iterator[str]:
+    """All of a plan. Sentences have at most so many columns; commands, which are copied, stay whole."""
+
+    def wrapped(begin: str, sentence: str) -> Iterator[str]:
+        room = max((columns or sys.maxsize) - len(begin), _NARROWEST)
+        for line in textwrap.wrap(sentence, room, break_long_words=False, break_on_hyphens=False):
+            yield begin + line
+            begin = " " * len(begin)
+
+    for note in plan.notes:
+        yield from wrapped("note: ", note)
     if not plan.steps:
         yield "Everything is as the file wants it: there is nothing to do."
         return
     for number, step in enumerate(plan.steps, 1):
-        yield f"{number}. {view.shown(str(step.setting))}: {value_text(step.found)} -> {value_text(step.wanted)}"
-        yield f"   what    {view.shown(step.what)}"
-        yield f"   why     {step.why}"
+        change = f"{view.shown(str(step.setting))}: {value_text(step.found)} -> {value_text(step.wanted)}"
+        yield from wrapped(f"{number}. ", change)
+        yield from wrapped("   what    ", view.shown(step.what))
+        yield from wrapped("   why     ", step.why)
         yield from _actions("do", step.actions, view, _no_actions(step))
-        yield f"   source  {step.source.title}; {step.source.section}; {step.source.url}"
+        yield from wrapped("   source  ", f"{step.source.title}; {step.source.section}; {step.source.url}")
         yield f"   check   {view.shown(step.check)}"
         if not step.by_hand:
             yield from _actions("undo", step.undo, view, "goes with its interface")

@@ -7,7 +7,6 @@ off, wrapped in the wrong place, or says nothing. A scene that does not come to 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import re
@@ -193,8 +192,7 @@ def take(scene: Scene, columns: int, variant: str, environment: dict[str, str], 
 
 def main(argv: list[str] | None = None) -> int:
     """Takes them; 1: a scene has failed."""
-    parser = CommandLine(prog="deploy/docs/captures", description=__doc__.partition("\n")[0] if __doc__ else "",
-                         formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = CommandLine(prog="deploy/docs/captures", description=__doc__.partition("\n")[0] if __doc__ else "")
     names = [scene.name for scene in SCENES]
     parser.add_argument("scene", nargs="*", metavar="NAME", help=f"only these: {', '.join(names)}")
     chosen = parser.parse_args(argv).scene

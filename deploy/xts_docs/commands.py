@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,6 +120,19 @@ def command(parser: argparse.ArgumentParser, name: str, summary: str) -> Command
         epilog=parser.epilog or "",
         verbs=verbs,
     )
+
+
+def sections_of(epilog: str) -> Iterator[tuple[str, list[str]]]:
+    """An epilog is parts with a heading such as "examples:"; a part without one is a note."""
+    for part in re.split(r"\n\s*\n", epilog.strip("\n")):
+        lines = part.splitlines()
+        title = re.match(r"^([a-z][a-z ]*):\s*(.*)$", lines[0]) if lines else None
+        if title:
+            rest = [title[2], *lines[1:]] if title[2] else lines[1:]
+            name = {"example": "examples"}.get(title[1], title[1])
+            yield name.upper(), rest
+        elif lines:
+            yield "NOTES", lines
 
 
 def _value(action: argparse.Action) -> str:

@@ -42,19 +42,6 @@ _ORDER = ("EXAMPLES", "NOTES", "EXIT STATUS")
 # --- commands ------------------------------------------------------------------------------------------
 
 
-def _sections_of(epilog: str) -> Iterator[tuple[str, list[str]]]:
-    """An epilog is parts with a heading such as "examples:"; a part without one is a note."""
-    for part in re.split(r"\n\s*\n", epilog.strip("\n")):
-        lines = part.splitlines()
-        title = re.match(r"^([a-z][a-z ]*):\s*(.*)$", lines[0]) if lines else None
-        if title:
-            rest = [title[2], *lines[1:]] if title[2] else lines[1:]
-            name = {"example": "examples"}.get(title[1], title[1])
-            yield name.upper(), rest
-        elif lines:
-            yield "NOTES", lines
-
-
 def command_page(command: Command, parent: Command | None = None) -> str:
     """The page of a command, or of a verb, with the verbs below it."""
     lines = [*roff.head(command.page, "1", command.summary, _USER), ".SH SYNOPSIS"]
@@ -74,7 +61,7 @@ def command_page(command: Command, parent: Command | None = None) -> str:
         lines += _options(one, f"OPTIONS OF {one.name.upper()}" if one is not command else "OPTIONS")
     parts: dict[str, list[str]] = {}
     for one in [command, *described]:
-        for title, text in _sections_of(one.epilog):
+        for title, text in commands.sections_of(one.epilog):
             plain = title in ("NOTES", "EXIT STATUS")
             new = [line for line in text if plain or line not in parts.get(title, [])]
             parts.setdefault(title, []).extend(new)

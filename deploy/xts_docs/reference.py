@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import socket as standard
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 
 from xts_agent.metric_catalogue import PARTS as PARTS_OF_AGENT
@@ -119,14 +120,22 @@ def _command(command: Command, level: int) -> Iterator[str]:
         yield from ("| option | |", "|---|---|")
         yield from (f"| `{option.names}` | {_cell(option.text)} |" for option in shown)
         yield ""
-    if command.epilog:
-        yield from (_WRAPPED, command.epilog.strip("\n"), "```", "")
+    for title, text in commands.sections_of(command.epilog):
+        if title == "EXAMPLES":
+            yield from (_WRAPPED, textwrap.dedent("\n".join(text)), "```", "")
+        else:
+            named = f"{title.capitalize()}: " if title != "NOTES" else ""
+            yield from (named + _text(" ".join(text)), "")
     for verb in command.verbs:
         yield from _command(verb, level + 1)
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+    return _text(text).replace("|", "\\|")
+
+
+def _text(text: str) -> str:
+    return text.replace("<", "&lt;").replace("\n", " ")
 
 
 def configuration_page() -> str:

@@ -52,7 +52,6 @@ def _parser() -> argparse.ArgumentParser:
         prog="xts-lab",
         description="The test-bed: a host, a device and a network in namespaces of this machine.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -65,7 +64,6 @@ def _parser() -> argparse.ArgumentParser:
             description=text[0].upper() + text[1:] + ".",
             usage=usage,
             epilog=f"example:\n  xts-lab {name} {example}".rstrip(),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
     up = command("up", "make the lab, or change it to these options", "--queue shm --name mine")

@@ -147,7 +147,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="deploy/demo",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--queue", choices=("afxdp", "shm"), help="one kind of queue (default: all this machine has)")
     parser.add_argument(

@@ -61,7 +61,6 @@ def parser() -> argparse.ArgumentParser:
         description="The offload proxy: makes the TCP connections and UDP sockets of hosts, which send it "
         "XDP-Transport messages.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(result)
     result.add_argument(
@@ -126,7 +125,6 @@ def parser() -> argparse.ArgumentParser:
         help="show what a running proxy is doing",
         description="Shows workers, channels and, if asked, connections of a running proxy.",
         epilog="example:\n  xts-proxy status --connections --control /run/xts/proxy.sock",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     status.add_argument(
         "--control",
@@ -150,7 +148,6 @@ def parser() -> argparse.ArgumentParser:
         "kernel, XDP, the proxy's software), how far, and why not. Then the rates, marks and rules of steering that "
         "are in force in the running proxy, and who asked for each.",
         epilog="example:\n  xts-proxy nic --interface eth0",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     nic.add_argument(
         "--interface", action="append", default=[], metavar="NAME", help="only this one; may be given several times"
@@ -169,7 +166,6 @@ def parser() -> argparse.ArgumentParser:
         "with a line for each reason, when the configuration in force stays: for a mistake in the file, or a key that "
         "needs a restart. `systemctl reload xts-proxy` does this.",
         epilog="example:\n  xts-proxy --config /etc/xts/xts-proxy.toml reload",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_control(reload)
     upgrade = commands.add_parser(
@@ -181,7 +177,6 @@ def parser() -> argparse.ArgumentParser:
         "protocols other than TLS, connections that several processes share, processes behind a relay) is served by "
         "the proxy before for drain_timeout_s at most, and is reset then.",
         epilog="example:\n  xts-proxy --config /etc/xts/xts-proxy.toml upgrade",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_control(upgrade)
     upgrade.add_argument(

@@ -156,7 +156,6 @@ def parser() -> argparse.ArgumentParser:
         "  xts-agent --config /etc/xts/xts-agent.toml\n"
         "  xts-agent --check /etc/xts/xts-agent.toml\n"
         "  kill -HUP PID     reads the file again: per_uid_max, spares, ended_keep_s\n\n" + exit_status.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(result)
     add_list_metrics(result)

@@ -63,7 +63,6 @@ def parser() -> argparse.ArgumentParser:
         "  xts-device-plugin --interposer-dir /var/lib/xts/interposer\n"
         "  xts-device-plugin --dra worker-1\n\n"
         "exit status: 0, ended by SIGTERM or SIGINT; 1, it cannot serve; 2, a bad option",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(result)
     add = result.add_argument

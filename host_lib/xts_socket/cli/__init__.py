@@ -51,7 +51,6 @@ def make_parser(chosen: Collection[str] = VERBS) -> argparse.ArgumentParser:
         prog="xts",
         description="Runs programs with offloaded sockets, and shows the offloaded sockets of this host.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(parser)
     verbs = parser.add_subparsers(metavar="VERB", required=True)

@@ -22,7 +22,6 @@ def add_verb(verbs: Any, name: str, example: str, run: Callable[[argparse.Namesp
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog="example:\n  " + example,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     parser.add_argument(

@@ -174,7 +174,6 @@ def make_parser() -> argparse.ArgumentParser:
         prog="xts-otlp",
         description="Sends the metrics of xts-proxy and xts-agent to a collector of OpenTelemetry, by OTLP over HTTP.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(parser)
     add = parser.add_argument

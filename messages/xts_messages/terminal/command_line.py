@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from xts_messages.version import __version__
 
 from . import fish_completion
+from .help_text import Help
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 _CLEAR = "\x1b[H\x1b[2J"
@@ -23,6 +24,9 @@ _FILES = {"FILE", "PATH"}
 class CommandLine(argparse.ArgumentParser):
     """A parser that says what is wrong in one line, without the usage, which would hide it. Parsers of verbs are of
     this class, too."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **{"formatter_class": Help, **settings})
 
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ") if message.startswith("unrecognized ") else ""

@@ -50,7 +50,10 @@ def print_table(
 
 
 def _longest_word(text: str) -> int:
-    return max(map(len, text.split()), default=0)
+    """Of a path that is long the longest part, for it can be broken after each slash (_fold)."""
+    words = text.split()
+    parts = (part for word in words for part in (word.split("/") if len(word) > _WHOLE else [word]))
+    return max((len(part) + 1 for part in parts), default=1) - 1
 
 
 def _shrink(widths: list[int], room: int, least: Sequence[int]) -> None:

@@ -146,6 +146,18 @@ def test_a_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert " ".join(lines[2:]).split().count("word") == 80
 
 
+def test_a_path_does_not_take_the_room_of_sentences(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path is broken after its slashes before the column next to it has a word in each line."""
+    monkeypatch.setenv("COLUMNS", "80")
+    path = "/srv/some/where/lib/python3.11/site-packages/xts_socket/libxts-preload.so"
+    print_table(("Found", "To do"), [(path, "-"), ("nothing", "start the agent, or the proxy; " * 2)])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) == 7
+    assert "".join(line.split()[0] for line in lines[2:5]) == path
+
+
 def test_doctor_names_what_would_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     doctor._print([Check("endpoint", "fail", "/nowhere does not exist", "start one")], False)
     assert "`xts dev -- PROGRAM`" in capsys.readouterr().out

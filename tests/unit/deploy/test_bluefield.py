@@ -606,6 +606,21 @@ def test_a_plan_can_be_looked_at_without_a_card(file: Path, capsys: pytest.Captu
     assert "queues beyond the first need 7 more addresses" in printed  # the example has 8
 
 
+def test_a_plan_is_as_wide_as_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Except for commands, which are copied; and no word is broken."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["plan", "--simulated", str(EXAMPLE)]) == 0
+    printed = capsys.readouterr().out
+    sentences = re.findall(
+        r"^(?:note:|\d+\.|   (?:what|why|source) ) .*(?:\n {4,}(?! *\w+  ).*)*", printed, re.MULTILINE
+    )
+    lines = [line for sentence in sentences for line in sentence.splitlines() if "://" not in line]
+    assert len(lines) > len(sentences) and max(map(len, lines)) <= 80
+    monkeypatch.delenv("COLUMNS")
+    assert main(["plan", "--simulated", str(EXAMPLE)]) == 0
+    assert capsys.readouterr().out.split() == printed.split()
+
+
 def test_the_simulated_card_has_what_the_file_takes_for_granted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(
         'role = "device"\n[[link]]\ninterface = "xts0"\nrepresentor = "xtsrep"\nhost = "hostrep"\nqueues = 4\n'

@@ -27,7 +27,6 @@ def add(verbs: Any) -> None:
         help=VERBS["build-flags"],
         description="Print the compiler's options for a C program that uses libxts.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--cflags", action="store_true", help="only the options for compiling")
     parser.add_argument("--libs", action="store_true", help="only the options for linking")

@@ -26,7 +26,6 @@ def add(verbs: Any) -> None:
         help=VERBS["completion"],
         description="Print a script with which a shell completes this command.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     parser.set_defaults(run=run, endpoint=None)

@@ -49,7 +49,6 @@ def add(verbs: Any) -> None:
         help=VERBS["config"],
         description="The settings of programs with offloaded sockets.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     explain = _action(actions, "explain", "show every setting in force, and where it comes from", _EPILOG, _explain)
@@ -67,7 +66,6 @@ def _action(actions: Any, name: str, text: str, epilog: str, run: Any) -> argpar
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     parser.set_defaults(run=run, endpoint=None)

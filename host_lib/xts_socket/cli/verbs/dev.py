@@ -77,7 +77,6 @@ def add(verbs: Any) -> None:
         usage="xts dev [-q | -v] [--rules FILE] [--strict] [--profile NAME] [--tables FILE] [--no-preload]"
         " [--proxy-log] -- COMMAND [ARG ...]",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_rules(parser, "all TCP")
     parser.add_argument(

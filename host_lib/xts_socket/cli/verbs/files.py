@@ -38,7 +38,6 @@ def add(verbs: Any) -> None:
         help=VERBS["files"],
         description="Print where the files are that come with the package: dissector, units, configuration, examples.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="only the paths of this file, or of files of this kind")
     parser.add_argument("--json", action="store_true", help="print JSON instead")

@@ -31,7 +31,6 @@ def add(verbs: Any) -> None:
         help=VERBS["log"],
         description="Show or change what the library writes to standard error in running processes.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "level",

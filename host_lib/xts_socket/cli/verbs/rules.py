@@ -43,7 +43,6 @@ def add(verbs: Any) -> None:
         help=VERBS["rules"],
         description="Transport rules: which sockets of which program are offloaded.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     check = _action(actions, "check", "check a file for mistakes", "example:\n  xts rules check xts.conf", _check)
@@ -84,7 +83,6 @@ def _action(actions: Any, name: str, text: str, epilog: str, run: Any) -> argpar
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     parser.set_defaults(run=run, endpoint=None)

@@ -73,7 +73,6 @@ def add(verbs: Any) -> None:
         description="Run an unmodified program, with its sockets offloaded as the transport rules say.",
         usage="xts run [-q | -v] [--rules FILE] [--strict] [--profile NAME] [--endpoint PATH] -- PROGRAM [ARG ...]",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_rules(parser, "none")
     add_notices(parser)
