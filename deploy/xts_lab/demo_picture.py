@@ -179,7 +179,7 @@ _LETTERS_PT, _HEADING_PT = 11, 11.5
 #: A reader who prefers dark pages gets a dark picture, as far as the page leaves that to the reader's system.
 _DARK = (
     "@media (prefers-color-scheme: dark) { text { fill: #e6e6e6 !important } "
-    '[style*="#ffffff"] { fill: #0d1117 !important } [style*="#444444"] { stroke: #b0b0b0 !important } '
+    '[style*="#ffffff"] { fill: #0d1117 !important } [style*="#444444"] { stroke: #ffffff !important } '
     '[style*="stroke: #000000"] { stroke: #8c8c8c !important } }'
 )
 
