@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from beds.dev import XTS, DevBed, dev_bed, wait
+from beds.ready import readable
 from xts_socket._dev_proxy import DevProxy
 from xts_socket.cli.device.proxy_side import ask
 from xts_socket.cli.verbs import dev
@@ -227,6 +228,47 @@ def test_ctrl_c_that_the_command_does_not_end_of(bed: DevBed) -> None:
         assert process.communicate(timeout=60)[0] == "no\n"
         assert process.returncode == 3
     os.close(ours)
+
+
+def test_the_terminal_goes_away(bed: DevBed) -> None:
+    """The kernel tells the leader of its session alone, and that is `xts dev`, as in a window of its own or a
+    container: it tells the command."""
+    ours, terminal = os.openpty()
+    with subprocess.Popen(
+        [*XTS, "dev", "--", "sh", "-c", "trap 'exit 7' HUP; echo $$; while :; do sleep 0.05; done"],
+        env=bed.environment(),
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+    ) as process:
+        os.close(terminal)
+        assert process.stdout is not None
+        assert process.stdout.readline().strip().isdecimal()
+        os.close(ours)
+        try:
+            assert process.wait(60) == 7
+        finally:
+            if process.poll() is None:
+                process.kill()
+    bed.nothing_is_left()
+
+
+def test_a_container_is_stopped(bed: DevBed) -> None:
+    """The sender of the signal has no number in there."""
+    rights = ["--user", "--map-root-user"] if os.getuid() else []
+    if subprocess.run(["unshare", *rights, "--pid", "--fork", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no process namespaces")
+    script = "trap 'echo trapped; exit 5' TERM; echo up; while :; do sleep 0.05; done"
+    inside = [*XTS, "dev", "--", "sh", "-c", script]
+    with bed.start(["unshare", *rights, "--pid", "--fork", "--kill-child", *inside]) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        (first,) = (int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        os.kill(first, signal.SIGTERM)
+        assert readable(process.stdout, 60) and process.stdout.readline() == "trapped\n"
+        assert process.wait(60) == 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], ids=lambda n: str(n.name))

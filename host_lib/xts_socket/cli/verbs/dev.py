@@ -55,6 +55,7 @@ is not found
 _HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 #: Signals that end us while there is no command.
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_OF_KERNEL = 0x80  # SI_KERNEL
 _NOTHING_OFFLOADED = 3  # preload/strict_outcome.h
 _TELL_AFTER_S = 1.0
 _ANSWER_S = 2.0
@@ -245,13 +246,21 @@ def _await(path: str, command: list[str], environment: dict[str, str], proxy: De
                 print(f"xts dev: the proxy has ended ({how}); the command goes on without it", file=sys.stderr)
                 reported = True
             received = signal.sigwaitinfo(watched)
-            if received.si_signo != signal.SIGCHLD and received.si_pid not in (0, process.pid):
-                process.send_signal(received.si_signo)  # the command has got a signal of the terminal (0) itself
+            if received.si_signo != signal.SIGCHLD and not _has_got(process.pid, received):
+                process.send_signal(received.si_signo)
     finally:
         while signal.sigtimedwait(watched, 0):
             pass  # it was meant for the command, which has ended
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return process.returncode
+
+
+def _has_got(command: int, received: signal.struct_siginfo) -> bool:
+    """Whether the command has sent this signal, or has got it, too: as those of its terminal's keys. When the terminal
+    goes away, only the leader of its session is told. (0 is also a sender outside of a container.)"""
+    if received.si_code != _OF_KERNEL:
+        return received.si_pid == command
+    return received.si_signo != signal.SIGHUP or os.getsid(0) != os.getpid()
 
 
 def _drain(proxy: DevProxy) -> None:
