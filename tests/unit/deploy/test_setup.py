@@ -21,7 +21,7 @@ def test_its_options() -> None:
     assert (wrong.returncode, wrong.stdout) == (2, told)
 
 
-def told(folder: Path, **programs: str) -> str:
+def told(folder: Path, *arguments: str, **programs: str) -> str:
     """What it says where these programs are others, in a checkout of its own that has nothing built."""
     checkout, bin = folder / "checkout" / "deploy", folder / "bin"
     checkout.mkdir(parents=True)
@@ -31,7 +31,7 @@ def told(folder: Path, **programs: str) -> str:
         (bin / name.replace("_", "-")).write_text(f"#!/bin/sh\n{text}\n")
         (bin / name.replace("_", "-")).chmod(0o755)
     done = subprocess.run(
-        [checkout / "setup"],
+        [checkout / "setup", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -55,12 +55,30 @@ def test_without_root_and_compilers_it_names_the_wheel(tmp_path: Path) -> None:
     assert "take the wheel or the container: deploy/docs/how-to/install.md" in line
 
 
-def test_users_get_no_tools_of_developers() -> None:
+def test_without_root_tests_name_what_installs_their_packages(tmp_path: Path) -> None:
+    """As tests/run calls it. Without --dev root would install a third of them, and the tests then miss the others."""
+    line = told(tmp_path, "--dev", id="echo 1000", sudo="exit 1", dpkg_query="exit 1", dpkg="exit 1")
+    assert "run as root once: sudo deploy/setup --dev; " in line
+
+
+def lists() -> dict[str, set[str]]:
     text = SETUP.read_text()
-    lists = {
+    found = {
         name: re.search(rf"^{name}=\(([^)]*)\)", text, re.MULTILINE) for name in ("needed", "wanted", "of_developers")
     }
-    words = {name: set(found[1].split()) for name, found in lists.items() if found}
+    return {name: set(words[1].split()) for name, words in found.items() if words}
+
+
+def test_the_readme_says_how_many_packages_there_are() -> None:
+    words = lists()
+    first, more = len(words["needed"] | words["wanted"]), len(words["of_developers"]) + 2  # headers, CPython's tests
+    text = SETUP.parents[1].joinpath("README.md").read_text()
+    assert f"| `deploy/demo` | {first} packages of Debian, " in text
+    assert f"| `tests/run` | {more} more of Debian, " in text
+
+
+def test_users_get_no_tools_of_developers() -> None:
+    words = lists()
     assert {"gcc", "clang"} <= words["needed"]
     assert {"nginx", "curl"} <= words["wanted"]
     assert {"clang-tidy", "tshark", "postgresql"} <= words["of_developers"]
