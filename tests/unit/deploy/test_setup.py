@@ -61,6 +61,22 @@ def test_without_root_tests_name_what_installs_their_packages(tmp_path: Path) ->
     assert "run as root once: sudo deploy/setup --dev; " in line
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="root gives files away")
+@pytest.mark.parametrize("sudo", [{}, {"SUDO_UID": "1234", "SUDO_GID": "1235"}], ids=["root", "sudo"])
+def test_what_root_makes_belongs_to_the_owner_of_the_checkout(tmp_path: Path, sudo: dict[str, str]) -> None:
+    function = re.search(r"^give_to_owner\(\) \{\n.*?^\}\n", SETUP.read_text(), re.MULTILINE | re.DOTALL)
+    assert function
+    for name in (".venv", "build"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    os.chown(tmp_path, 4321, 4322)
+    there = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
+    command = ["bash", "-euc", f"{function[0]}\ngive_to_owner"]
+    subprocess.run(command, cwd=tmp_path, env=there | sudo, timeout=60, check=True)
+    found = {(path.stat().st_uid, path.stat().st_gid) for path in tmp_path.rglob("*")}
+    assert found == {(1234, 1235) if sudo else (4321, 4322)}
+
+
 def lists() -> dict[str, set[str]]:
     text = SETUP.read_text()
     found = {
