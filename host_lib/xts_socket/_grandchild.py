@@ -40,7 +40,7 @@ for low, high in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")]):
 both = select.poll()
 both.register(until, select.POLLIN)
 both.register(ended, select.POLLIN)
-if (until, select.POLLIN) in both.poll():
+if any(descriptor == until for descriptor, _ in both.poll()):  # with POLLHUP as well, when it has been waited for
     os.killpg(pid, signal.SIGCONT)
 status = os.waitpid(pid, 0)[1]
 try:

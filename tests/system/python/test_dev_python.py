@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from beds.dev import DevBed, dev_bed
 from beds.proxy_process import running_proxy
+from beds.ready import readable
 
 HEAD = """
 import os, socket, sys, threading, time
@@ -141,6 +143,28 @@ END
     source = HEAD + code.replace("PAUSE", "_dev._proxy.pause()" if paused else "").replace("END", end)
     with bed.start([sys.executable, "-c", source]) as process:
         assert process.wait(60) in (0, -signal.SIGKILL)
+        bed.nothing_is_left()
+
+
+def test_the_keeper_is_late(bed: DevBed) -> None:
+    """The process has ended and has been waited for when the keeper looks: its pidfd says more then than that it can be
+    read."""
+    code = """
+context = dev()
+context.__enter__()
+from xts_socket import _dev
+_dev._proxy.pause()
+print(_dev._proxy._process.pid, flush=True)
+time.sleep(60)
+"""
+    with bed.start([sys.executable, "-c", HEAD + code]) as process:
+        assert process.stdout is not None and readable(process.stdout, 60)
+        status = Path(f"/proc/{int(process.stdout.readline())}/stat").read_text()
+        keeper = int(status.rpartition(")")[2].split()[1])
+        os.kill(keeper, signal.SIGSTOP)
+        process.kill()
+        assert process.wait(60) == -signal.SIGKILL
+        os.kill(keeper, signal.SIGCONT)
         bed.nothing_is_left()
 
 
