@@ -31,13 +31,13 @@
  * Files: real.h the C library's functions; descriptor_table.[ch]; decide*.c rules, reasons and the change to offloaded;
  * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), undecided_wait.c
  * (sleeping until then), ulp_ioctl.c (pushed protocols), descriptor_calls.c (dup, close), passing.c (descriptors over
- * Unix sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c,
- * io_uring.c; doors.c and sharing_children.c (fork and other ways to make a process), process_calls.c (exec, exit),
- * spawn.c, shell.c (system, popen), kept_preload.c and not_preloaded.c (what that has of the interposer); signal.c;
- * start.c (settings), rules_in_force.c, process_page.c (what other programs see of it), fallback_notice.c,
- * once_per_run.c, strict_outcome.c and summary.c (lines on standard error); deep_binding.c, looked_up.c and
- * loaded_objects.c (libraries that look past the interposer). CALLS.md lists all functions, and how each
- * is handled.
+ * Unix sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c, wide_stdio.c; poll.c, select.c,
+ * epoll*.c, syscall.c, io_uring.c; doors.c and sharing_children.c (fork and other ways to make a process),
+ * process_calls.c (exec, exit), spawn.c, shell.c (system, popen), kept_preload.c and not_preloaded.c (what that has of
+ * the interposer); signal.c; start.c (settings), rules_in_force.c, process_page.c (what other programs see of it),
+ * fallback_notice.c, once_per_run.c, strict_outcome.c and summary.c (lines on standard error); deep_binding.c,
+ * looked_up.c and loaded_objects.c (libraries that look past the interposer). CALLS.md lists all functions, and how
+ * each is handled.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -223,6 +223,8 @@ void spawn_take_over(void);
 
 /* fd has become another file: a standard stream of that number has to read and write the new one. */
 void stream_follow(int fd);
+/* For as long as the stream is open. NULL: a stream of the C library's own. */
+int *stream_orientation(FILE *file);
 
 /* --- epoll_calls.c, for close and dup ----------------------------------------------------------------------------- */
 

@@ -33,6 +33,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <wchar.h>
 
 /* The names fortified programs call (-D_FORTIFY_SOURCE); declared by no header without it. */
 ssize_t __read_chk(int fd, void *data, size_t bytes, size_t room);
@@ -41,6 +42,13 @@ ssize_t __recvfrom_chk(int fd, void *data, size_t bytes, size_t room, int flags,
 		       socklen_t *length);
 int __vdprintf_chk(int fd, int flag, const char *format, va_list arguments);
 int __dprintf_chk(int fd, int flag, const char *format, ...);
+wchar_t *__fgetws_chk(wchar_t *line, size_t size, int room, FILE *file);
+wchar_t *__fgetws_unlocked_chk(wchar_t *line, size_t size, int room, FILE *file);
+int __fwprintf_chk(FILE *file, int flag, const wchar_t *format, ...);
+int __vfwprintf_chk(FILE *file, int flag, const wchar_t *format, va_list arguments);
+int __wprintf_chk(int flag, const wchar_t *format, ...);
+int __vwprintf_chk(int flag, const wchar_t *format, va_list arguments);
+void __chk_fail(void) __attribute__((noreturn));
 int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t room);
 int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room);
 int __open_2(const char *path, int flags);
@@ -58,6 +66,17 @@ int __dup2(int from, int to);
 int __open(const char *path, int flags, ...) __attribute__((nonnull(1)));
 int __open64(const char *path, int flags, ...) __attribute__((nonnull(1)));
 int __pipe(int fds[2]) __attribute__((nothrow, leaf));
+/* Of C99, and of C23. */
+int __isoc99_vfscanf(FILE *file, const char *format, va_list arguments);
+int __isoc23_vfscanf(FILE *file, const char *format, va_list arguments) __attribute__((weak));
+int __isoc99_vfwscanf(FILE *file, const wchar_t *format, va_list arguments);
+int __isoc99_vwscanf(const wchar_t *format, va_list arguments);
+int __isoc99_fwscanf(FILE *file, const wchar_t *format, ...);
+int __isoc99_wscanf(const wchar_t *format, ...);
+int __isoc23_vfwscanf(FILE *file, const wchar_t *format, va_list arguments);
+int __isoc23_vwscanf(const wchar_t *format, va_list arguments);
+int __isoc23_fwscanf(FILE *file, const wchar_t *format, ...);
+int __isoc23_wscanf(const wchar_t *format, ...);
 FILE *_IO_fopen(const char *path, const char *mode) __attribute__((malloc));
 FILE *_IO_popen(const char *command, const char *mode);
 FILE *_IO_fdopen(int fd, const char *mode) __attribute__((nothrow, leaf, malloc));
@@ -78,6 +97,9 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 	X(read) X(readv) X(pread) X(preadv2) X(write) X(writev) X(pwritev2) X(sendfile) X(splice) X(tee) \
 	X(__read_chk) X(__recv_chk) X(__recvfrom_chk) X(dup) X(dup2) X(dup3) \
 	X(fdopen) X(fclose) X(freopen) X(fileno) X(vdprintf) X(__vdprintf_chk) \
+	X(fwide) X(fgetwc) X(fgetwc_unlocked) X(fgetws) X(fgetws_unlocked) X(__fgetws_chk) X(__fgetws_unlocked_chk) X(ungetwc) \
+	X(fputwc) X(fputwc_unlocked) X(fputws) X(fputws_unlocked) X(vfwprintf) X(__vfwprintf_chk) \
+	X(vfwscanf) X(__isoc99_vfwscanf) \
 	X(select) X(pselect) X(poll) X(ppoll) X(__poll_chk) X(__ppoll_chk) \
 	X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) \
 	X(popen) X(sigaction) X(pthread_cancel) X(fork) X(clone) X(_exit) X(chroot) X(execve) X(execvpe) X(fexecve) \

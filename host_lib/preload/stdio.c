@@ -17,6 +17,7 @@ struct stream {
 	struct stream *next;
 	FILE *file;
 	int fd;
+	int orientation; /* as fwide() tells it */
 };
 
 static struct stream *_Atomic streams;
@@ -205,6 +206,22 @@ static int descriptor_of(FILE *file)
 	}
 	unlock_streams();
 	return fd;
+}
+
+int *stream_orientation(FILE *file)
+{
+	int *of = NULL;
+
+	xts_look_who_calls();
+	if (!streams)
+		return NULL;
+	lock_streams();
+	for (struct stream *stream = streams; stream && !of; stream = stream->next) {
+		if (stream->file == file)
+			of = &stream->orientation;
+	}
+	unlock_streams();
+	return of;
 }
 
 EXPORT int fileno(FILE *file)

@@ -21,6 +21,7 @@ from system.interposer.programs import (
     preload_push,
     preload_shutdown,
     preload_spawn,
+    preload_wide,
 )
 
 TOPICS = (
@@ -35,6 +36,7 @@ TOPICS = (
     preload_own,
     preload_options,
     preload_limits,
+    preload_wide,
 )
 #: Each topic has added its programs when it was imported. Those of PUSHES want a proxy with an identity for TLS.
 KERNEL, OURS, PUSHES = scripts("as the kernel"), scripts("interposer"), scripts("pushes")
