@@ -59,7 +59,7 @@ static void ready_add(struct watch *w)
 static void put_back(struct watch *w)
 {
 	if (w->away)
-		foreign_add(w);
+		foreign_add(w, false);
 	else
 		ready_add(w);
 }
@@ -69,13 +69,15 @@ void epoll_set_ready(struct watch *w)
 	struct stack *st = w->ctx->stack;
 	struct epoll_ctx *ctx = w->ctx;
 
+	if (ctx->edged)
+		atomic_fetch_add(&ctx->arrivals, 1);
 	if (w->away) {
-		foreign_add(w);
+		foreign_add(w, true);
 		return;
 	}
 	ready_add(w);
 	wake(st, &ctx->waiters);
-	epoll_ring(ctx);
+	epoll_ring_event(ctx);
 	if (ctx->polled)
 		wake(st, &st->poll_waiters);
 	for (struct watch *outer = ctx->outer; outer; outer = outer->next) {

@@ -25,6 +25,8 @@ struct epoll_ctx {
 	int set, bell; /* -1 until xts_epoll_fd() */
 	int queue_fd;  /* the queue's descriptor in the set, or -1 */
 	bool idle, ringing;
+	_Atomic bool edged;              /* another context waits for edges of the descriptor */
+	_Atomic unsigned arrivals;       /* of an edged one: how many events have come */
 	bool turn;                       /* XTS_EPOLL_TURN: between a collection that found something and xts_flush() */
 	struct foreign *_Atomic foreign; /* sockets and contexts of other stacks: other_stacks.h; NULL: none so far */
 	bool foreign_last;               /* events of other stacks filled the whole array at the last wait */
@@ -70,9 +72,12 @@ void epoll_release(struct epoll_ctx *ctx);
 
 /* The descriptor: make it ready until a collection finds nothing; note what a collection has found; close it. */
 void epoll_ring(struct epoll_ctx *ctx);
+void epoll_ring_event(struct epoll_ctx *ctx); /* the same for an event that has just come, which is an edge */
 void epoll_collected(struct epoll_ctx *ctx, int found);
 void epoll_found_nothing(struct epoll_ctx *ctx); /* the same after a look that takes nothing */
 void epoll_close_fd(struct epoll_ctx *ctx);
+/* From now on each event is an edge of the descriptor, and counted. Called without a lock. */
+void epoll_want_edges(struct epoll_ctx *ctx);
 /* xts_epoll_fd() for the library itself: the program does not get it. */
 int epoll_own_descriptor(void *ectx);
 

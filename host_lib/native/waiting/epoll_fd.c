@@ -3,8 +3,10 @@
  * eventfd. When a collection finds nothing, the context is idle: every thread that leaves the library arms the queue's
  * doorbell, so that any frame makes the descriptor ready. When a collection finds something, or a thread makes
  * something ready, the eventfd is rung, and stays readable until a collection finds nothing: after handling events a
- * program can sleep on the descriptor at once. With XTS_EPOLL_TURN neither the doorbell nor the eventfd is touched
- * between a collection that found something and xts_flush(), which then decides by what is on the ready list.
+ * program can sleep on the descriptor at once. A context whose edges another one waits for (nested_contexts.c) is
+ * always idle in this sense, and each event rings: so it is an edge, also of a descriptor that is ready. With
+ * XTS_EPOLL_TURN neither the doorbell nor the eventfd is touched between a collection that found something and
+ * xts_flush(), which then decides by what is on the ready list.
  */
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -30,15 +32,37 @@ static void set_idle(struct epoll_ctx *ctx, bool idle)
 		st->idle_contexts--;
 }
 
-/* Makes the context's descriptor ready until a collection finds nothing. */
-void epoll_ring(struct epoll_ctx *ctx)
+static void ring(struct epoll_ctx *ctx)
 {
 	uint64_t one = 1;
 
-	if (ctx->bell < 0 || ctx->ringing || ctx->turn)
-		return;
-	ctx->ringing = write(ctx->bell, &one, sizeof one) == (ssize_t)sizeof one;
-	set_idle(ctx, false);
+	if (write(ctx->bell, &one, sizeof one) == (ssize_t)sizeof one)
+		ctx->ringing = true;
+	if (!ctx->edged)
+		set_idle(ctx, false);
+}
+
+/* Makes the context's descriptor ready until a collection finds nothing. */
+void epoll_ring(struct epoll_ctx *ctx)
+{
+	if (ctx->bell >= 0 && !ctx->ringing && !ctx->turn)
+		ring(ctx);
+}
+
+void epoll_want_edges(struct epoll_ctx *ctx)
+{
+	struct stack *st = stack_enter(ctx->stack);
+
+	ctx->edged = true;
+	if (ctx->bell >= 0)
+		set_idle(ctx, true);
+	stack_leave(st);
+}
+
+void epoll_ring_event(struct epoll_ctx *ctx)
+{
+	if (ctx->bell >= 0 && (!ctx->ringing || ctx->edged) && !ctx->turn)
+		ring(ctx);
 }
 
 static void silence(struct epoll_ctx *ctx)

@@ -28,6 +28,7 @@ struct member {
 	uint32_t key;
 	struct epoll_event event; /* as the program asked */
 	int fd;                   /* a duplicate of its descriptor, in the set until the registration ends */
+	unsigned seen;            /* with EPOLLET: the inner context's events up to the one that was reported */
 };
 
 static struct member *find(const struct epoll_ctx *ctx, const struct epoll_ctx *inner, uint32_t key)
@@ -120,12 +121,13 @@ static int add(struct epoll_ctx *ctx, int fd, const struct member *as)
 	return 0;
 }
 
-static int modify(struct epoll_ctx *ctx, struct member *m, const struct epoll_event *asked)
+static int modify(struct epoll_ctx *ctx, struct member *m, const struct member *as)
 {
 	const struct foreign *f = atomic_load_explicit(&ctx->foreign, memory_order_relaxed);
-	struct epoll_event event = { .events = asked->events & (uint32_t)SHOWN, .data.ptr = m };
+	struct epoll_event event = { .events = as->event.events & (uint32_t)SHOWN, .data.ptr = m };
 
-	m->event = *asked;
+	m->event = as->event;
+	m->seen = as->seen;
 	return epoll_ctl(atomic_load(&f->set), EPOLL_CTL_MOD, m->fd, &event) < 0 ? -errno : 0;
 }
 
@@ -141,6 +143,9 @@ int nested_ctl(struct epoll_ctx *ctx, int op, struct epoll_ctx *inner, uint32_t 
 		return -errno;
 	if (op != EPOLL_CTL_DEL)
 		as.event = *event;
+	if (op != EPOLL_CTL_DEL && event->events & EPOLLET)
+		epoll_want_edges(inner);
+	as.seen = atomic_load(&inner->arrivals) - 1; /* what is ready at first is an event */
 	st = stack_enter(ctx->stack);
 	m = find(ctx, inner, key);
 	if (op == EPOLL_CTL_ADD)
@@ -148,7 +153,7 @@ int nested_ctl(struct epoll_ctx *ctx, int op, struct epoll_ctx *inner, uint32_t 
 	else if (!m)
 		r = -ENOENT;
 	else if (op == EPOLL_CTL_MOD)
-		r = modify(ctx, m, event);
+		r = modify(ctx, m, &as);
 	else
 		r = op == EPOLL_CTL_DEL ? 0 : -EINVAL;
 	if (!r && op == EPOLL_CTL_DEL)
@@ -157,8 +162,9 @@ int nested_ctl(struct epoll_ctx *ctx, int op, struct epoll_ctx *inner, uint32_t 
 	return r;
 }
 
-/* The events of an inner context; *gone: it does not exist any more. */
-static uint32_t events_of(const struct member *m, bool *gone)
+/* The events of an inner context; *gone: it does not exist any more. With EPOLLET: none without a new event in it. A
+ * bell also rings for what was taken from the queue while looking, and a queue for what is none. */
+static uint32_t events_of(struct member *m, bool *gone)
 {
 	struct stack *st = stack_enter(m->stack);
 	struct epoll_ctx *ctx = st->contexts;
@@ -172,6 +178,12 @@ static uint32_t events_of(const struct member *m, bool *gone)
 	*gone = !ctx;
 	if (ctx) {
 		ready = xts_epoll_is_ready(ctx);
+		if (ready && m->event.events & EPOLLET) {
+			unsigned arrivals = atomic_load(&ctx->arrivals);
+
+			ready = arrivals != m->seen;
+			m->seen = arrivals;
+		}
 		epoll_release(ctx);
 	}
 	return ready ? m->event.events & (EPOLLIN | EPOLLRDNORM) : 0;
@@ -185,8 +197,13 @@ static void looked(struct epoll_ctx *ctx, const struct member *copy, const struc
 
 	if (m == was && gone)
 		drop(atomic_load_explicit(&ctx->foreign, memory_order_relaxed), m);
+	else if (m == was && now)
+		m->seen = copy->seen;
 	else if (m == was && !now && copy->event.events & EPOLLONESHOT)
-		modify(ctx, m, &m->event); /* the kernel disabled it after an event that was none: arm it again */
+		modify(ctx, m,
+		       &(struct member){
+			       .event = m->event,
+			       .seen = m->seen }); /* the kernel disabled it after an event that was none: arm it again */
 	stack_leave(st);
 }
 

@@ -57,14 +57,14 @@ int foreign_join_set(struct epoll_ctx *ctx)
 
 /* --- the bell ----------------------------------------------------------------------------------------------------- */
 
-/* Under the list's lock. */
-static void ring(struct foreign *f)
+/* Under the list's lock. again: also if it rings. */
+static void ring(struct foreign *f, bool again)
 {
 	uint64_t one = 1;
 	int bell = atomic_load(&f->bell);
 
-	if (bell >= 0 && !f->ringing)
-		f->ringing = write(bell, &one, sizeof one) == (ssize_t)sizeof one;
+	if (bell >= 0 && (!f->ringing || again) && write(bell, &one, sizeof one) == (ssize_t)sizeof one)
+		f->ringing = true;
 }
 
 void foreign_ring(struct epoll_ctx *ctx)
@@ -72,7 +72,7 @@ void foreign_ring(struct epoll_ctx *ctx)
 	struct foreign *f = foreign_of(ctx);
 
 	pthread_mutex_lock(&f->lock);
-	ring(f);
+	ring(f, false);
 	pthread_mutex_unlock(&f->lock);
 }
 
@@ -99,7 +99,7 @@ static void make_bell(struct epoll_ctx *ctx, struct foreign *f)
 	pthread_mutex_lock(&f->lock);
 	atomic_store(&f->bell, bell);
 	if (f->first)
-		ring(f);
+		ring(f, false);
 	pthread_mutex_unlock(&f->lock);
 	nested_watch_bell(f);
 	if (ctx->set >= 0)
@@ -167,7 +167,7 @@ int foreign_prepare(struct epoll_ctx *ctx, struct stack *st)
 
 /* --- the list ----------------------------------------------------------------------------------------------------- */
 
-void foreign_add(struct watch *w)
+void foreign_add(struct watch *w, bool event)
 {
 	struct foreign *f = foreign_of(w->ctx);
 
@@ -183,7 +183,7 @@ void foreign_add(struct watch *w)
 		f->last = w;
 		f->count++;
 	}
-	ring(f);
+	ring(f, event && w->ctx->edged);
 	pthread_mutex_unlock(&f->lock);
 }
 

@@ -14,7 +14,9 @@
  * under the lock of its stack. Frames for the other stacks are taken by that thread, when it collects, and else by
  * their progress threads.
  *
- * Contexts of other stacks (nested sets) are watched through their descriptors (epoll_fd.c; nested_contexts.c).
+ * Contexts of other stacks (nested sets) are watched through their descriptors (epoll_fd.c; nested_contexts.c). Each
+ * write to a bell is an edge of the descriptor that it is in, also while it is readable already. So where an outer
+ * context asks for edges, a bell is rung for each event, and otherwise only while it is silent.
  */
 #ifndef XTS_OTHER_STACKS_H
 #define XTS_OTHER_STACKS_H
@@ -56,8 +58,9 @@ int foreign_prepare(struct epoll_ctx *ctx, struct stack *st);
 void foreign_reserve(struct epoll_ctx *ctx);
 /* Counts watches. */
 void foreign_count(struct epoll_ctx *ctx, int by);
-/* Puts a watch onto the list of its context, or takes it off; called under the lock of its socket's stack. */
-void foreign_add(struct watch *w);
+/* Puts a watch onto the list of its context, or takes it off; called under the lock of its socket's stack. event: it
+ * has just come, and is an edge for a context that watches this one. */
+void foreign_add(struct watch *w, bool event);
 void foreign_remove(struct watch *w);
 
 /* Has threads that wait in the context look again. */

@@ -172,6 +172,34 @@ def epoll_nested(c: Run) -> None:
 
 
 @script("waits")
+def epoll_nested_edges(c: Run) -> None:
+    """What arrives is an edge for an outer set, also while the inner one is ready; and there is no other."""
+    for mode in (IN, IN | ET):
+        (s, end), (other, other_end) = c.connected(), c.connected()
+        inner, outer = c.epoll(), c.epoll()
+        outer.register(inner, IN | ET)
+        inner.register(s, mode)
+        inner.register(other, mode)
+        c.note("nothing", outer.poll(0))
+        for each in (end, end, other_end, end):
+            c.later(each)
+            c.note("edge", found(outer.poll(DEADLINE_S), inner=inner))
+            c.note("no other", outer.poll(0.02))
+        c.note("inner", found(inner.poll(0), s=s, other=other))
+        c.note("collected", outer.poll(0.02))
+        c.later(other_end)
+        c.note("edge", found(outer.poll(DEADLINE_S), inner=inner))
+        s.recv(10)
+        other.recv(10)
+        c.note("read", [inner.poll(0), outer.poll(0.02)])
+        c.later(end)
+        c.note("edge", found(outer.poll(DEADLINE_S), inner=inner))
+        outer.modify(inner, IN | ET)
+        c.note("armed again", found(outer.poll(0), inner=inner))
+        c.note("no other", outer.poll(0.02))
+
+
+@script("waits")
 def epoll_kinds_of_descriptors(c: Run) -> None:
     s, end = c.connected()
     e = c.epoll()
