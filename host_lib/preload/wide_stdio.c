@@ -280,8 +280,7 @@ EXPORT int __vfwprintf_chk(FILE *restrict file, int flag, const wchar_t *restric
 {
 	const int *of = orientation(file);
 
-	return of ? print(file, *of, flag, format, arguments) :
-		    real()->__vfwprintf_chk(file, flag, format, arguments);
+	return of ? print(file, *of, flag, format, arguments) : real()->__vfwprintf_chk(file, flag, format, arguments);
 }
 
 EXPORT int vwprintf(const wchar_t *restrict format, va_list arguments)
@@ -295,29 +294,28 @@ EXPORT int __vwprintf_chk(int flag, const wchar_t *restrict format, va_list argu
 }
 
 /* A call with its arguments one by one: calls that with a list of them. */
-#define WITH_LIST(last, call)                        \
-	{                                            \
-		va_list arguments;                   \
-		int r;                               \
-                                                     \
-		va_start(arguments, last);           \
-		r = call;                            \
-		va_end(arguments);                   \
-		return r;                            \
+#define WITH_LIST(last, call) \
+	{ \
+		va_list arguments; \
+		int r; \
+\
+		va_start(arguments, last); \
+		r = call; \
+		va_end(arguments); \
+		return r; \
 	}
 
 EXPORT int fwprintf(FILE *restrict file, const wchar_t *restrict format, ...)
-	WITH_LIST(format, vfwprintf(file, format, arguments))
-EXPORT int wprintf(const wchar_t *restrict format, ...)
-	WITH_LIST(format, vfwprintf(stdout, format, arguments))
-EXPORT int __fwprintf_chk(FILE *restrict file, int flag, const wchar_t *restrict format, ...)
-	WITH_LIST(format, __vfwprintf_chk(file, flag, format, arguments))
-EXPORT int __wprintf_chk(int flag, const wchar_t *restrict format, ...)
-	WITH_LIST(format, __vfwprintf_chk(stdout, flag, format, arguments))
+	WITH_LIST(format, vfwprintf(file, format, arguments)) EXPORT int wprintf(const wchar_t *restrict format, ...)
+		WITH_LIST(format, vfwprintf(stdout, format, arguments)) EXPORT
+	int __fwprintf_chk(FILE *restrict file, int flag, const wchar_t *restrict format, ...)
+		WITH_LIST(format, __vfwprintf_chk(file, flag, format, arguments)) EXPORT
+	int __wprintf_chk(int flag, const wchar_t *restrict format, ...)
+		WITH_LIST(format, __vfwprintf_chk(stdout, flag, format, arguments))
 
-/* --- scanning ----------------------------------------------------------------------------------------------------- */
+	/* --- scanning ----------------------------------------------------------------------------------------------------- */
 
-typedef int scan_wide(FILE *file, const wchar_t *format, va_list arguments);
+	typedef int scan_wide(FILE *file, const wchar_t *format, va_list arguments);
 typedef int scan_bytes(FILE *file, const char *format, va_list arguments);
 
 /* A conversion stores the same for a format of bytes. Only widths and %n count bytes then. */
@@ -348,19 +346,19 @@ int gnu_wscanf(const wchar_t *format, ...) __asm__("wscanf");
 int gnu_vfscanf(FILE *file, const char *format, va_list arguments) __asm__("vfscanf");
 
 /* "%a" and "%i" have had three meanings, each with a name of its own. */
-#define SCANNERS(prefix, wide, bytes)                                                                       \
+#define SCANNERS(prefix, wide, bytes) \
 	EXPORT int prefix##vfwscanf(FILE *restrict file, const wchar_t *restrict format, va_list arguments) \
-	{                                                                                                   \
-		return scan(file, format, arguments, wide, bytes);                                        \
-	}                                                                                                   \
-	EXPORT int prefix##vwscanf(const wchar_t *restrict format, va_list arguments)                       \
-	{                                                                                                   \
-		return prefix##vfwscanf(stdin, format, arguments);                                          \
-	}                                                                                                   \
-	EXPORT int prefix##fwscanf(FILE *restrict file, const wchar_t *restrict format, ...)                \
-		WITH_LIST(format, prefix##vfwscanf(file, format, arguments))                                \
-	EXPORT int prefix##wscanf(const wchar_t *restrict format, ...)                                      \
-		WITH_LIST(format, prefix##vfwscanf(stdin, format, arguments))
+	{ \
+		return scan(file, format, arguments, wide, bytes); \
+	} \
+	EXPORT int prefix##vwscanf(const wchar_t *restrict format, va_list arguments) \
+	{ \
+		return prefix##vfwscanf(stdin, format, arguments); \
+	} \
+	EXPORT int prefix##fwscanf(FILE *restrict file, const wchar_t *restrict format, ...) \
+		WITH_LIST(format, prefix##vfwscanf(file, format, arguments)) \
+			EXPORT int prefix##wscanf(const wchar_t *restrict format, ...) \
+				WITH_LIST(format, prefix##vfwscanf(stdin, format, arguments))
 
 /* Looked up when a program calls it, which has a C library with it then. Where there is none, to look would allocate:
  * not while the library is loaded (real.c). */

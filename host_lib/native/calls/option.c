@@ -262,6 +262,14 @@ static bool checks_length_first(int level, int option)
 	return level == IPPROTO_TCP || (level == SOL_SOCKET && option != SO_BINDTODEVICE);
 }
 
+/* The numbers of options with a time that is 64 bits wide on every machine. Here it is that anyway. */
+static int usual_number(int level, int option)
+{
+	if (level == SOL_SOCKET && option == SO_RCVTIMEO_NEW)
+		return SO_RCVTIMEO;
+	return level == SOL_SOCKET && option == SO_SNDTIMEO_NEW ? SO_SNDTIMEO : option;
+}
+
 static int set_option(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
 	struct call call = { .type = XTS_CMD_SETSOCKOPT, .level = level };
@@ -270,6 +278,7 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 
 	if (!xts_argument_is_readable(value, length))
 		return length < sizeof(int) && checks_length_first(level, option) ? -EINVAL : -EFAULT;
+	option = usual_number(level, option);
 	r = set_here(s, level, &option, &value, &length);
 	if (r <= 0)
 		return r;
@@ -299,6 +308,7 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 
 	if (r)
 		return r;
+	option = usual_number(level, option);
 	r = get_here(s, level, option, value, length);
 	if (r <= 0)
 		return r;

@@ -17,6 +17,9 @@
 #define XTS_OPTION_TABLE_H
 
 /* Not in the headers of every distribution we build on. */
+#ifndef SO_PEERGROUPS
+#define SO_PEERGROUPS 59
+#endif
 #ifndef SO_PREFER_BUSY_POLL
 #define SO_PREFER_BUSY_POLL 69
 #endif
@@ -38,6 +41,21 @@
 #ifndef SO_RCVMARK
 #define SO_RCVMARK 75
 #endif
+#ifndef SO_PASSPIDFD
+#define SO_PASSPIDFD 76
+#endif
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+#ifndef SO_RCVPRIORITY
+#define SO_RCVPRIORITY 82
+#endif
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+#ifndef TCP_IS_MPTCP
+#define TCP_IS_MPTCP 43
+#endif
 #ifndef SO_ORIGINAL_DST
 #define SO_ORIGINAL_DST 80
 #endif
@@ -49,6 +67,9 @@
 #endif
 #ifndef IPV6_RECVERR_RFC4884
 #define IPV6_RECVERR_RFC4884 31
+#endif
+#ifndef IPV6_FLOWINFO
+#define IPV6_FLOWINFO 11
 #endif
 #ifndef IPV6_RECVFRAGSIZE
 #define IPV6_RECVFRAGSIZE 77
@@ -68,9 +89,17 @@
 	X(SOL_SOCKET, SO_BUF_LOCK, BOTH, HINT, "whether the kernel may change sizes of buffers") \
 	X(SOL_SOCKET, SO_NO_CHECK, BOTH, HINT, "datagrams without a checksum; they have one") \
 	X(IPPROTO_TCP, TCP_THIN_DUPACK, STREAM, HINT, "without effect in the kernel too") \
+	X(SOL_SOCKET, SO_BSDCOMPAT, BOTH, HINT, "without effect in the kernel too") \
+	/* what only Unix sockets have; a newer kernel refuses to set them */ \
+	X(SOL_SOCKET, SO_PASSCRED, BOTH, HINT, "control messages of Unix sockets") \
+	X(SOL_SOCKET, SO_PASSSEC, BOTH, HINT, "the same") \
+	X(SOL_SOCKET, SO_PASSPIDFD, BOTH, HINT, "the same") \
+	X(SOL_SOCKET, SO_PASSRIGHTS, BOTH, HINT, "the same") \
 	/* control messages that a stream never has, in the kernel either */ \
 	X(SOL_SOCKET, SO_RXQ_OVFL, STREAM, HINT, "a count of datagrams") \
 	X(SOL_SOCKET, SO_RCVMARK, STREAM, HINT, "marks of datagrams") \
+	X(SOL_SOCKET, SO_RCVPRIORITY, STREAM, HINT, "priorities of datagrams") \
+	X(SOL_SOCKET, SO_WIFI_STATUS, STREAM, HINT, "whether datagrams have arrived") \
 	X(SOL_SOCKET, SO_SELECT_ERR_QUEUE, STREAM, HINT, "how the error queue polls, which is empty") \
 	X(SOL_SOCKET, SO_LOCK_FILTER, STREAM, HINT, "no filter can be set on it anyway") \
 	X(IPPROTO_IP, IP_PKTINFO, STREAM, HINT, "control messages of datagrams") \
@@ -81,6 +110,7 @@
 	X(IPPROTO_IP, IP_RECVORIGDSTADDR, STREAM, HINT, "the same") \
 	X(IPPROTO_IP, IP_CHECKSUM, STREAM, HINT, "the same") \
 	X(IPPROTO_IP, IP_RECVFRAGSIZE, STREAM, HINT, "the same") \
+	X(IPPROTO_IP, IP_PASSSEC, STREAM, HINT, "the same") \
 	X(IPPROTO_IP, IP_RECVERR, STREAM, HINT, "an error queue, which stays empty") \
 	X(IPPROTO_IP, IP_RECVERR_RFC4884, STREAM, HINT, "the same") \
 	X(IPPROTO_IPV6, IPV6_RECVPKTINFO, STREAM, HINT, "control messages of datagrams") \
@@ -91,10 +121,25 @@
 	X(IPPROTO_IPV6, IPV6_RECVDSTOPTS, STREAM, HINT, "the same") \
 	X(IPPROTO_IPV6, IPV6_RECVPATHMTU, STREAM, HINT, "the same") \
 	X(IPPROTO_IPV6, IPV6_RECVORIGDSTADDR, STREAM, HINT, "the same") \
-	X(IPPROTO_IPV6, IPV6_RECVFRAGSIZE, STREAM, HINT, "the same") \
+	X(IPPROTO_IPV6, IPV6_2292PKTINFO, STREAM, HINT, "control messages of datagrams, as RFC 2292 has them") \
+	X(IPPROTO_IPV6, IPV6_2292HOPLIMIT, STREAM, HINT, "the same") \
+	X(IPPROTO_IPV6, IPV6_2292RTHDR, STREAM, HINT, "the same") \
+	X(IPPROTO_IPV6, IPV6_2292HOPOPTS, STREAM, HINT, "the same") \
+	X(IPPROTO_IPV6, IPV6_2292DSTOPTS, STREAM, HINT, "the same") \
+	X(IPPROTO_IPV6, IPV6_FLOWINFO, STREAM, HINT, "control messages of datagrams, with flow labels") \
+	X(IPPROTO_IPV6, IPV6_RECVFRAGSIZE, STREAM, HINT, "control messages of datagrams") \
 	X(IPPROTO_IPV6, IPV6_RECVERR, STREAM, HINT, "an error queue, which stays empty") \
 	X(IPPROTO_IPV6, IPV6_RECVERR_RFC4884, STREAM, HINT, "the same") \
 	X(IPPROTO_IPV6, IPV6_DONTFRAG, STREAM, HINT, "datagrams that are too long") \
+	/* multicast, which a stream never is */ \
+	X(IPPROTO_IP, IP_MULTICAST_IF, STREAM, HINT, "where datagrams to groups leave") \
+	X(IPPROTO_IP, IP_MULTICAST_TTL, STREAM, HINT, "how far they go") \
+	X(IPPROTO_IP, IP_MULTICAST_LOOP, STREAM, HINT, "whether they come back") \
+	X(IPPROTO_IP, IP_MULTICAST_ALL, STREAM, HINT, "of which groups they are received") \
+	X(IPPROTO_IPV6, IPV6_MULTICAST_IF, STREAM, HINT, "where datagrams to groups leave") \
+	X(IPPROTO_IPV6, IPV6_MULTICAST_HOPS, STREAM, HINT, "how far they go") \
+	X(IPPROTO_IPV6, IPV6_MULTICAST_LOOP, STREAM, HINT, "whether they come back") \
+	X(IPPROTO_IPV6, IPV6_MULTICAST_ALL, STREAM, HINT, "of which groups they are received") \
 	/* addresses: where the device does not have one, bind() decides */ \
 	X(IPPROTO_IP, IP_FREEBIND, BOTH, HINT, \
 	  "binds to an address that nobody has; one that the device lacks is ADDRESS") \
@@ -104,6 +149,10 @@
 	/* what can only be read */ \
 	X(SOL_SOCKET, SO_COOKIE, BOTH, KEPT, "a number that no other socket has") \
 	X(SOL_SOCKET, SO_PEERCRED, BOTH, ANSWERED, "the other process; of a Unix socket") \
+	X(SOL_SOCKET, SO_PEERGROUPS, BOTH, ANSWERED, "the same") \
+	X(SOL_SOCKET, SO_PEERPIDFD, BOTH, ANSWERED, "the same") \
+	X(SOL_SOCKET, SO_BPF_EXTENSIONS, BOTH, ANSWERED, "what filters of this host's kernel know") \
+	X(IPPROTO_TCP, TCP_IS_MPTCP, STREAM, ANSWERED, "whether it is MPTCP, which it is not") \
 	X(SOL_SOCKET, SO_MEMINFO, BOTH, ANSWERED, "memory of this host's kernel") \
 	X(SOL_SOCKET, SO_INCOMING_NAPI_ID, BOTH, ANSWERED, "a receive queue of this host") \
 	X(SOL_SOCKET, SO_NETNS_COOKIE, BOTH, ANSWERED, "the network namespace of the process") \

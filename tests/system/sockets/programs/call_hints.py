@@ -22,12 +22,15 @@ HINTS = {
     "SO_BUSY_POLL": (SOL, 46), "SO_PREFER_BUSY_POLL": (SOL, 69), "SO_BUSY_POLL_BUDGET": (SOL, 70),
     "SO_TXREHASH": (SOL, 74), "SO_CNX_ADVICE": (SOL, 53), "SO_DEBUG": (SOL, 1),
     "SO_BUF_LOCK": (SOL, 72), "IP_FREEBIND": (IP, 15), "IP_PKTINFO": (IP, 8), "IP_RECVTOS": (IP, 13),
-    "IP_RECVTTL": (IP, 12), "IP_RECVERR": (IP, 11),
+    "IP_RECVTTL": (IP, 12), "IP_RECVERR": (IP, 11), "SO_BSDCOMPAT": (SOL, 14), "SO_PASSCRED": (SOL, 16),
+    "SO_PASSSEC": (SOL, 34), "SO_PASSPIDFD": (SOL, 76), "SO_PASSRIGHTS": (SOL, 83),
 }  # fmt: skip
 OF_STREAMS = {
     "SO_RXQ_OVFL": (SOL, 40), "SO_SELECT_ERR_QUEUE": (SOL, 45), "TCP_THIN_DUPACK": (TCP, 17), "TCP_INQ": (TCP, TCP_INQ),
     "TCP_SAVE_SYN": (TCP, TCP_SAVE_SYN), "IP_RECVOPTS": (IP, 6), "IP_RETOPTS": (IP, 7), "IP_RECVORIGDSTADDR": (IP, 20),
-    "IP_CHECKSUM": (IP, 23), "IP_RECVFRAGSIZE": (IP, 25),
+    "IP_CHECKSUM": (IP, 23), "IP_RECVFRAGSIZE": (IP, 25), "SO_RCVPRIORITY": (SOL, 82), "SO_WIFI_STATUS": (SOL, 41),
+    "IP_PASSSEC": (IP, 18), "IP_MULTICAST_IF": (IP, 32), "IP_MULTICAST_TTL": (IP, 33), "IP_MULTICAST_LOOP": (IP, 34),
+    "IP_MULTICAST_ALL": (IP, 49),
 }  # fmt: skip
 #: Off is what they are anyway.
 OFF = {
@@ -37,11 +40,15 @@ OFF = {
 OF_SIX = {
     "IPV6_RECVPKTINFO": (IP6, 49), "IPV6_RECVHOPLIMIT": (IP6, 51), "IPV6_RECVTCLASS": (IP6, 66),
     "IPV6_RECVERR": (IP6, 25), "IPV6_FREEBIND": (IP6, 78), "IPV6_AUTOFLOWLABEL": (IP6, 70),
-    "IPV6_ADDR_PREFERENCES": (IP6, 72), "IPV6_DONTFRAG": (IP6, 62),
+    "IPV6_ADDR_PREFERENCES": (IP6, 72), "IPV6_DONTFRAG": (IP6, 62), "IPV6_MULTICAST_IF": (IP6, 17),
+    "IPV6_MULTICAST_HOPS": (IP6, 18), "IPV6_MULTICAST_LOOP": (IP6, 19), "IPV6_MULTICAST_ALL": (IP6, 29),
+    "IPV6_2292PKTINFO": (IP6, 2), "IPV6_2292HOPLIMIT": (IP6, 8), "IPV6_2292RTHDR": (IP6, 5), "IPV6_FLOWINFO": (IP6, 11),
+    "IPV6_2292HOPOPTS": (IP6, 3), "IPV6_2292DSTOPTS": (IP6, 4),
 }  # fmt: skip
 ANSWERED = {
     "SO_PEERCRED": (SOL, 17), "SO_INCOMING_NAPI_ID": (SOL, 56), "SO_NETNS_COOKIE": (SOL, 71),
-    "SO_ORIGINAL_DST": (IP, 80), "IP_OPTIONS": (IP, 4),
+    "SO_ORIGINAL_DST": (IP, 80), "IP_OPTIONS": (IP, 4), "SO_PEERGROUPS": (SOL, 59), "SO_PEERPIDFD": (SOL, 77),
+    "SO_BPF_EXTENSIONS": (SOL, 48),
 }  # fmt: skip
 
 
@@ -99,6 +106,26 @@ def answers_of_this_host(c: Calls) -> None:
                 c.get(s, *option, size)
             if name != "IP_OPTIONS":  # a route, which the proxy refuses
                 c.set(s, *option, 1)
+
+
+@script("calls")
+def whether_it_is_mptcp(c: Calls) -> None:
+    for s in (c.create(), c.connected()[0]):
+        for size in (8, 4, 1, 0):
+            c.get(s, TCP, 43, size)
+
+
+@script("calls")
+def times_of_64_bits(c: Calls) -> None:
+    """SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW, which programs for 32 bits use."""
+    for new, old in ((66, 20), (67, 21)):
+        for s in (c.create(), c.connected()[0], datagram(c)):
+            c.set(s, SOL, new, struct.pack("qq", 1, 500000))
+            for size in (16, 8, 4):
+                c.get(s, SOL, new, size)
+                c.get(s, SOL, old, size)
+            c.set(s, SOL, new, 1)
+            c.set(s, SOL, new, struct.pack("qq", 0, 2000000))
 
 
 @script("calls")
