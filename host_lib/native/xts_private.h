@@ -107,6 +107,10 @@ void xts_leave(void);
  * xts_stack_use(); -1 with ENOMEM, ENAMETOOLONG. */
 int xts_stack_at(const char *endpoint);
 
+/* Asked whether this program has been told to use an endpoint, apart from its own, for a socket that another program
+ * gives it. To be called before the first socket is made. */
+void xts_on_endpoints(bool (*known)(const char *path));
+
 /* For tests: of the messages that the calling thread's stack sends from now on, the next `next` are lost on the queue,
  * and of the others this share, in millionths. 0, 0: none. */
 void xts_lose(uint32_t share_ppm, uint32_t next);

@@ -32,6 +32,14 @@ static void choose_group(const struct xts_rules *rules)
 	preload.rules = xts_rules_group_here(rules, report_program(), xts_environment(XTS_ENV_APPLICATION_ID));
 }
 
+/* Also those that no rule of its group uses: the file is the operator's. */
+static bool names_endpoint(const char *of)
+{
+	const struct xts_rule_group *rules = preload.rules;
+
+	return rules && xts_rules_name_endpoint(rules, of);
+}
+
 int rules_begin(const char **file, const struct xts_rules_errors **mistakes)
 {
 	const struct xts_rules *rules = xts_rules_default();
@@ -41,6 +49,7 @@ int rules_begin(const char **file, const struct xts_rules_errors **mistakes)
 
 	xts_environment_number(XTS_ENV_LOOPBACK, &loopback);
 	xts_rules_loopback(loopback);
+	xts_on_endpoints(names_endpoint);
 	*file = xts_environment(XTS_ENV_RULES);
 	*mistakes = &errors;
 	if (*file) {

@@ -244,6 +244,15 @@ struct xts_verdict xts_rules_ask(const struct xts_rule_group *group, enum xts_ro
 	return verdict;
 }
 
+bool xts_rules_name_endpoint(const struct xts_rule_group *group, const char *path)
+{
+	const struct rule_name *name = group->rules ? group->rules->names : NULL;
+
+	while (name && strcmp(name->path, path) != 0)
+		name = name->next;
+	return name != NULL;
+}
+
 bool xts_rules_may_offload(const struct xts_rule_group *group, enum xts_role role)
 {
 	static const struct rule_endpoint everything = { .any_port = true };

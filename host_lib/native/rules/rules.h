@@ -96,6 +96,8 @@ struct xts_verdict xts_rules_ask(const struct xts_rule_group *group, enum xts_ro
 				 const struct sockaddr *peer);
 /* Could any socket of this role be offloaded? False: such a socket may be a kernel socket from the start. */
 bool xts_rules_may_offload(const struct xts_rule_group *group, enum xts_role role);
+/* Do they name the endpoint of this path? */
+bool xts_rules_name_endpoint(const struct xts_rule_group *group, const char *path);
 
 /* --- for `xts rules`: how a decision came about ------------------------------------------------------------------- */
 

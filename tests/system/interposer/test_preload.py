@@ -89,6 +89,18 @@ def test_in_several_stacks(name: str, in_several_stacks: Outcomes) -> None:
     in_several_stacks.check("test_in_several_stacks", name)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["a_command_of_system", "a_command_of_popen", "a_program_of_subprocess", "a_program_of_a_shell_of_subprocess"],
+)
+def test_started_with_sockets_of_an_endpoint_that_only_the_rules_name(
+    name: str, bed: PreloadBed, tmp_path: Path
+) -> None:
+    of = MODES["named"]
+    env = of.environment | {"XTS_ENDPOINT": str(tmp_path / "none.sock")}
+    bed.run([sys.executable, SCRIPTS, name], rules=of.rules(ALL, bed.proxy.endpoint), env=env, timeout_s=RUN_S)
+
+
 # Scripts that need rules or a proxy of their own.
 APART = {
     "rules_decide",

@@ -37,6 +37,8 @@ EXEMPT = {
     "xts_rules_try": _RULES,
     "xts_rules_take_notes": _RULES,
     "xts_rules_note": _RULES,
+    "xts_rules_name_endpoint": _RULES,
+    "xts_on_endpoints": _BEFORE,
     "xts_rules_thread": _THREAD,
     "xts_rules_of_thread": _THREAD,
     "xts_take_name_failure": _THREAD,
