@@ -193,7 +193,7 @@ def test_a_process_ends(bed: Bed, row: Row) -> None:
     elif row.started_by.endswith("when it is needed"):
         wait_end(killed)
         assert bed.root(row) == parent, "the program goes on"
-        assert not process_tree.named(parent, row.name)
+        assert not set(process_tree.named(parent, row.name)) - {killed}  # which may not be collected yet
     else:
         process_tree.one(bed.root(row), row.name, other_than=killed)
         assert bed.root(row) == parent, "the program goes on"
