@@ -215,7 +215,7 @@ class Worker:
 
     def wait(self, reached: Any, what: str) -> None:
         """Waits until a condition on the worker's figures holds."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20  # 5 s were too few where eight files share two cores under ASan
         while not reached(self.stats()):
             assert time.monotonic() < deadline, what
             time.sleep(0.001)

@@ -187,7 +187,8 @@ def test_all_accounts_agree(
         # What the proxy counts.
         answer = status(xts_endpoint)
         changes = {name: n - counted[name] for name, n in answer["tls"].items() if n != counted[name]}
-        changes = {name: n for name, n in changes.items() if name != "resumed" and not name.startswith("key_memory_")}
+        of_others = ("resumed", "key_memory_", "keys_late")  # late: the machine is busy
+        changes = {name: n for name, n in changes.items() if not name.startswith(of_others)}
         side = "client_handshakes" if role is as_client else "server_handshakes"
         carrier = "carried_ours" if send == receive == "user" else "kept_kernel"
         assert changes == {side: 1, carrier: 1, f"sent_by_{send}": 1, f"received_by_{receive}": 1} | (
