@@ -16,6 +16,8 @@ from beds.ready import readable
 
 KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
 PROGRAM = Path(__file__).parent / "programs" / "caller.py"
+PATIENCE_S = 30.0
+PATIENT = {"XTS_DEAD_MS": "60000"}  # the workers stand still for a while, on a slow machine for 20 s
 
 
 def _all_wait(pid: int, calls: list[str]) -> bool:
@@ -33,7 +35,7 @@ def _all_wait(pid: int, calls: list[str]) -> bool:
 def test_calls_under_way_are_made_again(kind: str, crashes: int = 3) -> None:
     with crashing(kind) as where, echo_server(where.place) as port:
         arguments = [str(PROGRAM), peer_address(where.place), str(port), where.place.address]
-        with where.place.program(arguments, interposed=False) as process:
+        with where.place.program(arguments, PATIENT, interposed=False) as process:
             assert process.stdin
             assert process.stdout
             calls = json.loads(process.stdout.readline())
@@ -41,11 +43,11 @@ def test_calls_under_way_are_made_again(kind: str, crashes: int = 3) -> None:
             def begin(_pid: int) -> None:
                 process.stdin.write("call\n")
                 process.stdin.flush()
-                wait(lambda: _all_wait(process.pid, calls), "calls that wait for their answers")
+                wait(lambda: _all_wait(process.pid, calls), "calls that wait for their answers", PATIENCE_S)
 
             for _ in range(crashes):
                 where.crash(signal.SIGKILL, begin)
-                assert readable(process.stdout, 20), "a call waits for ever"
+                assert readable(process.stdout, PATIENCE_S), "a call waits for ever"
                 said = json.loads(process.stdout.readline())
                 assert said == dict.fromkeys(calls, "right")
 
@@ -66,7 +68,7 @@ else:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fork_under_way_leaves_the_child_its_listener(kind: str) -> None:
-    with crashing(kind) as where, where.place.program(["-c", FORKS, where.place.address]) as process:
+    with crashing(kind) as where, where.place.program(["-c", FORKS, where.place.address], PATIENT) as process:
         assert process.stdin
         assert process.stdout
         port = int(process.stdout.readline())
@@ -75,9 +77,13 @@ def test_a_fork_under_way_leaves_the_child_its_listener(kind: str) -> None:
             process.stdin.write("fork\n")
             process.stdin.flush()
             # it has read the line, and waits for something else
-            wait(lambda: not Path(f"/proc/{process.pid}/syscall").read_text().startswith(("0 ", "running")), "fork")
+            wait(
+                lambda: not Path(f"/proc/{process.pid}/syscall").read_text().startswith(("0 ", "running")),
+                "fork",
+                PATIENCE_S,
+            )
 
         where.crash(signal.SIGKILL, begin)
-        with where.place.connect(port, 10) as connection:
+        with where.place.connect(port, PATIENCE_S) as connection:
             connection.sendall(b"ping")
             assert connection.recv(4) == b"ping"
