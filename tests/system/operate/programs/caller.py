@@ -113,16 +113,6 @@ class Calls:
 
         return call
 
-    def open_datagrams(self) -> Callable[[], bool]:
-        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-
-        def call() -> bool:
-            made.bind((self.address, 0))
-            made.close()
-            return True
-
-        return call
-
     def connect_datagrams(self) -> Callable[[], bool]:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         made.bind((self.address, 0))
@@ -171,7 +161,6 @@ CALLS = [
     "bind",
     "listen",
     "listen_more",
-    "open_datagrams",
     "connect_datagrams",
     "option_of_datagrams",
     "connect",
