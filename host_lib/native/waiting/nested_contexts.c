@@ -121,14 +121,19 @@ static int add(struct epoll_ctx *ctx, int fd, const struct member *as)
 	return 0;
 }
 
-static int modify(struct epoll_ctx *ctx, struct member *m, const struct member *as)
+static int arm(struct epoll_ctx *ctx, struct member *m)
 {
 	const struct foreign *f = atomic_load_explicit(&ctx->foreign, memory_order_relaxed);
-	struct epoll_event event = { .events = as->event.events & (uint32_t)SHOWN, .data.ptr = m };
+	struct epoll_event event = { .events = m->event.events & (uint32_t)SHOWN, .data.ptr = m };
 
+	return epoll_ctl(atomic_load(&f->set), EPOLL_CTL_MOD, m->fd, &event) < 0 ? -errno : 0;
+}
+
+static int modify(struct epoll_ctx *ctx, struct member *m, const struct member *as)
+{
 	m->event = as->event;
 	m->seen = as->seen;
-	return epoll_ctl(atomic_load(&f->set), EPOLL_CTL_MOD, m->fd, &event) < 0 ? -errno : 0;
+	return arm(ctx, m);
 }
 
 int nested_ctl(struct epoll_ctx *ctx, int op, struct epoll_ctx *inner, uint32_t key, const struct epoll_event *event)
@@ -200,10 +205,7 @@ static void looked(struct epoll_ctx *ctx, const struct member *copy, const struc
 	else if (m == was && now)
 		m->seen = copy->seen;
 	else if (m == was && !now && copy->event.events & EPOLLONESHOT)
-		modify(ctx, m,
-		       &(struct member){
-			       .event = m->event,
-			       .seen = m->seen }); /* the kernel disabled it after an event that was none: arm it again */
+		arm(ctx, m); /* the kernel disabled it after an event that was none */
 	stack_leave(st);
 }
 
