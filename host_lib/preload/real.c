@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stddef.h>
 
 struct real real_calls;
 _Atomic bool real_resolved;
@@ -14,12 +15,13 @@ static int missing(void)
 	return -1;
 }
 
-static void find(void **function, const char *name)
-{
-	*function = dlsym(RTLD_NEXT, name);
-	if (!*function)
-		*(int (**)(void))function = missing;
-}
+/* The names, and where in struct real each function's address goes. Holds no pointers: it needs no relocation. */
+#define XTS_REAL_NAME(name) { #name, offsetof(struct real, name) },
+static const struct {
+	char name[40];
+	size_t place;
+} names[] = { XTS_REAL_CALLS(XTS_REAL_NAME) };
+#undef XTS_REAL_NAME
 
 /*
  * May run in several threads at once, which all write the same values. dlsym() allocates only if it does not find the
@@ -28,8 +30,12 @@ static void find(void **function, const char *name)
  */
 void real_resolve(void)
 {
-#define XTS_REAL_FIND(name) find((void **)&real_calls.name, #name);
-	XTS_REAL_CALLS(XTS_REAL_FIND)
-#undef XTS_REAL_FIND
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		int (**function)(void) = (int (**)(void))((char *)&real_calls + names[i].place);
+
+		*(void **)function = dlsym(RTLD_NEXT, names[i].name);
+		if (!*function)
+			*function = missing;
+	}
 	atomic_store_explicit(&real_resolved, true, memory_order_release);
 }
