@@ -13,6 +13,8 @@
  *
  *   - from the host: frames that were received and not given back, and those behind them. They are received again, by
  *     the next process (replay.h);
+ *   - from the host: what was given back and TCP has not taken, in the spill buffer, whose first block the line says
+ *     (connection/spill.h);
  *   - to the host: at most what was read from TCP into the frame that was being written. Where that is, the line says
  *     from before the read (ledger_reads()) until the frame is submitted (ledger_submitted()).
  *
@@ -40,6 +42,7 @@
 
 struct channel;
 struct connection;
+struct spill_block;
 struct xts_tenant;
 
 #define LEDGER_NO_QUEUE UINT32_MAX
@@ -63,7 +66,9 @@ struct ledger_line {
 	uint64_t name;    /* by which other processes may ask for it (held_arrived.h), or share it; 0: none */
 	uint32_t tls;     /* where TLS is written down, in the memory for keys (key_memory.h); 0: there is none */
 	uint32_t number;  /* of its channel behind a relay; 0: it has the queue */
-	uint8_t more[8];
+	/* its spill buffer's first block, in lasting memory, in units; 0: nothing waits, or not there. The number of a
+	 * byte in it and spilled_from are its place as `written` counts */
+	uint32_t spilled, spilled_from;
 };
 _Static_assert(sizeof(struct ledger_line) == 96, "a line is in two cache lines");
 
@@ -174,6 +179,14 @@ static inline void ledger_reads(const struct connection *c, const void *to)
 {
 	if (ledger)
 		ledger_write_place(c, to);
+}
+
+/* What waits for TCP begins in this block now; NULL: nothing waits. Before a block is freed. */
+void ledger_write_spilled(int fd, const struct spill_block *first);
+static inline void ledger_spills(int fd, const struct spill_block *first)
+{
+	if (ledger)
+		ledger_write_spilled(fd, first);
 }
 
 /* Its line says nothing any more. */

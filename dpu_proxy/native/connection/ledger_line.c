@@ -8,6 +8,7 @@
 #include "connection/tcp_counts.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
+#include "ulp/lasting.h"
 
 /* Protocols that may write themselves down, if they can. Not those of PDUs, nor what is between two pushes. */
 static bool can_be_kept(const struct pushed *p)
@@ -80,6 +81,8 @@ static int count(const struct connection *c, bool counts, struct ledger_line *li
 		error = count_protocol(c, &now, line);
 	line->read_from = now.read - c->tcp.received_bytes - returned_bytes(&c->tcp.returned);
 	line->written_from = now.written + c->tcp.out.spill.bytes - c->tcp.accepted_bytes;
+	line->spilled = (uint32_t)(lasting_offset(c->tcp.out.spill.head) / LASTING_UNIT);
+	line->spilled_from = (uint32_t)(now.written - c->tcp.out.sent_bytes);
 	return error;
 }
 
@@ -150,6 +153,16 @@ void ledger_write_name(struct connection *c)
 static struct ledger_line *written(int fd)
 {
 	return fd >= 0 && (uint32_t)fd < ledger->lines && ledger->line[fd].state ? &ledger->line[fd] : NULL;
+}
+
+void ledger_write_spilled(int fd, const struct spill_block *first)
+{
+	struct ledger_line *line = written(fd);
+
+	ledger_in_order();
+	if (line)
+		*(volatile uint32_t *)&line->spilled = (uint32_t)(lasting_offset(first) / LASTING_UNIT);
+	ledger_in_order();
 }
 
 void ledger_write_shared(const struct connection *l, uint64_t key, uint32_t renewals)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "channel/ledger.h"
 #include "ulp/ulp_stack.h"
 
 #define STACK_PIECES 32 /* at least 17: a message lies in blocks of 4 KiB or more */
@@ -51,7 +52,7 @@ int outgoing_append(struct outgoing *o, const struct run *r, const struct iovec 
 	/* There may be two to add: bytes without a run get one when another follows them. */
 	if (!joins && runs_make_room(&o->runs, 2))
 		return -ENOMEM;
-	if (spill_append(&o->spill, iov, pieces, 0))
+	if (spill_append(&o->spill, iov, pieces, (uint32_t)o->sent_bytes + o->spill.bytes))
 		return -ENOMEM;
 	if (joins && outgoing_runs(o))
 		run_at(o, outgoing_runs(o) - 1)->bytes += r->bytes;
@@ -134,6 +135,7 @@ int outgoing_drain(struct outgoing *o, struct outgoing_target *to, struct outgoi
 	if (error)
 		return error;
 	r->bytes -= taken->bytes;
+	ledger_spills(to->fd, spill_first(&o->spill, taken->bytes));
 	spill_drop(&o->spill, taken->bytes);
 	if (taken->done && outgoing_runs(o))
 		run_drop_first(o);

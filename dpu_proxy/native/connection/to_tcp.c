@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "channel/ledger.h"
 #include "connection/paced.h"
 #include "connection/socket_kind.h"
 #include "common/probe.h"
@@ -78,6 +79,7 @@ void stream_drop_outgoing(struct connection *c)
 	connection_spill_gone(c, c->tcp.out.spill.bytes);
 	if (c->channel)
 		connection_free_credits(c, outgoing_credits(&c->tcp.out));
+	ledger_spills(c->tcp.fd, NULL);
 	outgoing_free(&c->tcp.out);
 }
 
@@ -156,6 +158,7 @@ static bool spill(struct connection *c, const struct run *r, const struct iovec 
 {
 	if (outgoing_append(&c->tcp.out, r, iov, pieces))
 		return false;
+	ledger_spills(c->tcp.fd, spill_first(&c->tcp.out.spill, 0)); /* before the frame is given back */
 	c->worker->stats.spill_bytes += r->bytes;
 	if (c->channel)
 		c->channel->spill_bytes += r->bytes;

@@ -15,6 +15,7 @@
 #include "connection/tcp_move.h"
 #include "connection/tcp_record.h"
 #include "loop/recover_channels.h"
+#include "loop/recover_spilled.h"
 #include "loop/recover_tls.h"
 #include "loop/worker_inside.h"
 #include "processes/held_arrived.h"
@@ -237,6 +238,7 @@ static void recover_one(struct worker_state *w, struct recovering *r, int fd, co
 {
 	struct move_head h = { .key = move_key(r->ticket, line->proxy_id), .state = line->state };
 	struct handed come = HANDED_NONE;
+	uint64_t written;
 	int error;
 
 	error = read_line(fd, line, &come.side);
@@ -244,7 +246,9 @@ static void recover_one(struct worker_state *w, struct recovering *r, int fd, co
 		find_last_read(r, line, &come.side);
 	if (!error && line->tls)
 		error = recover_tls_make(w, r->tenant, fd, line, &come.side);
+	written = come.side.accepted_bytes + line->written_from;
 	if (!error && !move_arrive(w, r->tenant, &h, &come)) {
+		recover_spilled_of(fd, line, written, r->tenant, h.key);
 		name(w, r, h.key, line);
 		r->taken++;
 		return;

@@ -1,4 +1,5 @@
 /* TLS connections of a process that has died; see recover_tls.h. */
+#include "loop/recover_spilled.h"
 #include "loop/recover_tls.h"
 
 #include <errno.h>
@@ -115,11 +116,11 @@ void xts_ledger_keys(void)
 	}
 	if (old_fd >= 0 && !syscall(SYS_fstat, old_fd, &s) && s.st_size > 0)
 		take_all((uint64_t)s.st_size);
-	if (old_fd >= 0) {
+	if (old_fd >= 0)
 		close(old_fd);
-		lasting_empty();
-	}
 	old_fd = -1;
+	recover_spilled_begin();
+	lasting_empty();
 	ledger->head->keys_fd = key_memory_descriptor() + 1;
 }
 

@@ -54,21 +54,16 @@ static bool give_to_protocol(struct outgoing *o)
  * held. True: now nothing is missing. */
 static bool make_whole(struct parked *p, const struct claim_counts *counts)
 {
-	struct xts_tenant *t = p->keyed.tenant;
 	uint64_t to_host = p->tcp.received_bytes - counts->received_bytes,
 		 to_tcp = counts->sent_bytes - p->tcp.accepted_bytes;
-	uint32_t surplus;
 
 	if (p->state != CONNECTION_ESTABLISHED)
 		return true;
 	if (!was_recovered(p) || (to_host && to_host != returned_bytes(&p->tcp.returned)) ||
-	    to_tcp > p->tcp.out.spill.bytes || (p->tcp.fin_done && (to_tcp || !counts->fin_sent)))
+	    (p->tcp.fin_done && (to_tcp || !counts->fin_sent)) || !parked_join_spilled(p, to_tcp))
 		return false;
 	if (!to_host)
-		returned_free(&p->tcp.returned, t);
-	surplus = p->tcp.out.spill.bytes - (uint32_t)to_tcp;
-	spill_drop(&p->tcp.out.spill, surplus);
-	tenant_give(t, XTS_USE_KEPT_BYTES, surplus);
+		returned_free(&p->tcp.returned, p->keyed.tenant);
 	p->tcp.fin_wanted = counts->fin_sent;
 	return !p->tcp.pushed || give_to_protocol(&p->tcp.out);
 }
@@ -83,9 +78,9 @@ struct connection *park_claim(struct channel *ch, uint64_t key, const struct cla
 	if (p && counts && !p->returner && !make_whole(p, counts)) {
 		channel_log(ch,
 			    "a connection is torn: to its host %" PRIu64 " bytes, found %" PRIu64 "; to TCP %" PRIu64
-			    ", found %u",
+			    ", found %u and %u",
 			    p->tcp.received_bytes - counts->received_bytes, returned_bytes(&p->tcp.returned),
-			    counts->sent_bytes - p->tcp.accepted_bytes, p->tcp.out.spill.bytes);
+			    counts->sent_bytes - p->tcp.accepted_bytes, parked_spilled_bytes(p), p->tcp.out.spill.bytes);
 		ch->worker->stats.torn++; /* it is reset when the host has claimed all */
 		*error = ECONNRESET;
 	} else if (p && !p->returner)

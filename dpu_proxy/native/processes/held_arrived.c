@@ -99,7 +99,7 @@ bool held_outlives(struct parked *p)
 {
 	if (!p->name || !p->name->keep_ms)
 		return false;
-	if (p->name->recovered && (p->tcp.out.spill.bytes || returned_bytes(&p->tcp.returned)))
+	if (p->name->recovered && (p->tcp.out.spill.bytes || p->spilled || returned_bytes(&p->tcp.returned)))
 		return false; /* found in its queue, and nobody says whether that is all (replay.h) */
 	list_remove(&p->returning);
 	park_again(p, true);

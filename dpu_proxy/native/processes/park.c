@@ -20,7 +20,8 @@
 
 uint64_t parked_bytes(const struct parked *p)
 {
-	return p->tcp.out.spill.bytes + pushed_memory(p->tcp.pushed) + (p->own ? p->own->bytes : 0);
+	return p->tcp.out.spill.bytes + parked_spilled_bytes(p) + pushed_memory(p->tcp.pushed) +
+	       (p->own ? p->own->bytes : 0);
 }
 
 void parked_become_stale(struct parked *p, uint64_t kept_bytes)
@@ -32,6 +33,7 @@ void parked_become_stale(struct parked *p, uint64_t kept_bytes)
 	held_name_ends(p);
 	p->returner = NULL;
 	returned_drop(&p->coming, keeper, p->keyed.tenant);
+	parked_drop_spilled(p);
 	registry_give_unowned(p->keyed.tenant, kept_bytes);
 	registry_remove(&p->keyed);
 	p->next_stale = keeper->stale;

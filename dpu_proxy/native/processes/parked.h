@@ -1,6 +1,7 @@
 /*
  * A connection that a host has parked, until another one claims it: park.c (parking, and delivering bytes to TCP),
- * claim.c, return_to_parked.c (what its last host gives back). share.h has the theory of operation.
+ * claim.c, return_to_parked.c (what its last host gives back), parked_spilled.c (of a process that has died). share.h
+ * has the theory of operation.
  */
 #ifndef XTS_PARKED_H
 #define XTS_PARKED_H
@@ -21,18 +22,19 @@ struct parked {
 	uint64_t shared_key;       /* a member of a shared socket that has come from another process; 0: it is none */
 	struct list arrived;       /* with that: on the list of these (share_arrived.c) */
 	struct arrived_name *name; /* by which other processes may ask for it; NULL: none (held_arrived.h) */
+	struct spill *spilled; /* of the spill buffer of a process that has died; NULL: nothing (parked_spilled.c) */
 	bool watched;
 	bool moved;    /* it has come from another process of the proxy (move.h) */
 	uint8_t state; /* enum connection_state: what it becomes again */
+	bool died;     /* its last host, which had a key of it, has not parked it */
 	/* The rest is for a connection that had a key while it was held. */
+	uint32_t keep_ms; /* of its key, for the next one that holds it */
 	/* bytes that are returned now: they come before those of tcp.returned, which were returned earlier */
 	struct returned coming;
 	/* the channel that has parked it and has not returned everything yet; NULL: nobody returns anything */
 	struct channel *returner;
 	struct list returning; /* on returner->returning */
 	uint64_t may_return;   /* how many bytes it may still return */
-	bool died;             /* its last host has not parked it */
-	uint32_t keep_ms;      /* of its key, for the next one that holds it */
 };
 
 static inline struct parked *parked_of(struct keyed *k)
@@ -45,6 +47,17 @@ uint64_t parked_bytes(const struct parked *p);
 /* With the lock held. Frees everything except the struct itself, because an event of this round may point to it; its TCP
  * side has gone, which kept so many bytes. Called in the keeper's thread, except when there are no returned bytes. */
 void parked_become_stale(struct parked *p, uint64_t kept_bytes);
+
+static inline uint32_t parked_spilled_bytes(const struct parked *p)
+{
+	return p->spilled ? p->spilled->bytes : 0;
+}
+/* What was in the spill buffer of the connection with this key, behind what TCP has. */
+void parked_spilled(struct xts_tenant *t, uint64_t key, const uint8_t *data, uint32_t bytes);
+/* Its host has sent so many bytes that TCP has not. They are what waits for TCP then, and nothing else is. With the
+ * lock held. False: some are missing. */
+bool parked_join_spilled(struct parked *p, uint64_t bytes);
+void parked_drop_spilled(struct parked *p);
 
 /* With the lock held. It is a member of a shared socket, which has this key. */
 void parked_is_shared(struct parked *p, uint64_t shared_key);

@@ -8,6 +8,9 @@
  * many bytes it has sent, and the kernel says how many of them TCP has. The last ones of those that were kept are the
  * ones between, if no frame is missing among them: so when one is, all that was kept before is dropped.
  *
+ * Frames that were given back are not there. What TCP had not taken of them was in the spill buffer, which the ledger
+ * tells of (processes/parked_spilled.c).
+ *
  * A trunk's frames carry those of the channels behind a relay. These exist when the relay has said HELLO; until then
  * what is theirs is in the list of channels that are expected (processes/move_relayed.c). What comes after that is
  * received by their own links.

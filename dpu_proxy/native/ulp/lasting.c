@@ -13,6 +13,8 @@
 #define WORTH_BYTES (16u << 10)       /* to give back */
 #define TRIMMED_MAX 1024u             /* blocks of a size: others miss them meanwhile */
 
+_Static_assert(LASTING_UNIT == BLOCK_UNIT, "where a block can begin");
+
 static struct block_lists blocks;
 static uint8_t *memory; /* NULL: there is none */
 static uintptr_t page;

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define LASTING_UNIT 64u
+
 /* Makes it. 0 or -errno. Without it, memory is ordinary. */
 int lasting_make(void);
 /* Memory of at least so many bytes, lasting if it can be; NULL. Any thread. */
@@ -24,7 +26,7 @@ uint8_t *lasting_of_thread(uint8_t **mine, uint8_t *otherwise, size_t bytes);
 void lasting_empty(void);
 /* Gives pages of free blocks back to the system, some in each call. */
 void lasting_trim(void);
-/* Where a byte is, never 0; 0: not in it. */
+/* Where a byte is, never 0; 0: not in it. Of a block, a multiple of LASTING_UNIT. */
 uint64_t lasting_offset(const void *at);
 /* Of another process: so many bytes at this offset; NULL: that is outside. */
 const uint8_t *lasting_at(uint64_t offset, uint64_t bytes);

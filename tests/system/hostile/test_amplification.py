@@ -551,7 +551,7 @@ def test_what_is_spilled_is_not_many_times_what_was_sent(tmp_path: Path, length:
         "-O1",
         "-D_GNU_SOURCE",
         f"-I{WORKER}",
-        str(WORKER / "connection" / "spill.c"),
+        *(str(WORKER / name) for name in ("connection/spill.c", "ulp/lasting.c", "ulp/block_lists.c")),
     ]
     subprocess.run([*command, "-o", str(library)], check=True)
     native = ctypes.CDLL(str(library))

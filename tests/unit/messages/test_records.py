@@ -24,6 +24,7 @@ ROOM = 1 << 20
 CORE = TOP / "messages" / "native"
 FORMAT = ("record", "record_read", "record_write")
 SOURCES = ("tcp_record", "tcp_side_table", "spill", "runs", "returned_bytes")
+MEMORY = ("lasting", "block_lists")
 #: Reads a record with a socket of this kind and so many objects next to it, and writes it again.
 SHIM = """
 #include "record_again.h"
@@ -70,6 +71,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     sources = [
         *(CORE / "wire" / f"{name}.c" for name in FORMAT),
         *(WORKER / "connection" / f"{name}.c" for name in SOURCES),
+        *(WORKER / "ulp" / f"{name}.c" for name in MEMORY),
     ]
     includes = [f"-I{place}" for place in (CORE, WORKER, TOP / "tests" / "fuzz")]
     command = [compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-DXTS_DEBUG", "-O1", "-shared", "-fPIC", *includes]

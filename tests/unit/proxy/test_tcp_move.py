@@ -19,6 +19,7 @@ WORKER = TOP / "dpu_proxy" / "native"
 CORE = TOP / "messages" / "native"
 FORMAT = ("record", "record_read", "record_trip", "record_write")
 SOURCES = ("tcp_move", "tcp_record", "tcp_side_table", "spill", "runs", "returned_bytes")
+MEMORY = ("lasting", "block_lists")
 #: Moves what a record says to another place, and writes it again there. `lost`: what goes wrong on the way.
 SHIM = """
 #include "record_again.h"
@@ -95,6 +96,7 @@ def build(folder: Path, *options: str) -> Path:
     command += [
         *(str(CORE / "wire" / f"{name}.c") for name in FORMAT),
         *(str(WORKER / "connection" / f"{s}.c") for s in SOURCES),
+        *(str(WORKER / "ulp" / f"{s}.c") for s in MEMORY),
     ]
     subprocess.run(command, check=True)
     return folder / "move.so"

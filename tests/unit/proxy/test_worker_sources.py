@@ -21,9 +21,9 @@ CALLERS = {
     "outgoing_offer": {"to_tcp.c", "outgoing.c"},
     "outgoing_append": {"to_tcp.c"},
     "ulp_stack_write": {"outgoing.c"},
-    "spill_peek": {"outgoing.c", "datagram_send.c"},
-    "spill_drop": {"outgoing.c", "datagram_send.c", "spill.c", "claim.c"},
-    "spill_append": {"outgoing.c", "datagram_send.c", "tcp_record.c", "replay.c"},
+    "spill_peek": {"outgoing.c", "datagram_send.c", "spill.c"},
+    "spill_drop": {"outgoing.c", "datagram_send.c", "spill.c", "parked_spilled.c"},
+    "spill_append": {"outgoing.c", "datagram_send.c", "spill.c", "tcp_record.c", "replay.c", "parked_spilled.c"},
     # System calls. Handshakes of TLS are done by other threads, the kernel's TLS takes the type of a record, and a
     # lookup has a socket of its own.
     "sendmsg": {"outgoing.c", "bottom.c", "tls_keys_kernel.c", "lookup.c"},
