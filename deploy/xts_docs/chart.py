@@ -37,7 +37,7 @@ OWN = {
     "agent": (*_METRICS, "token_key", "log_format", "interface", "peer_mac", "endpoint", "pods", "pods_only"),
     "proxy": (
         *(*_METRICS, "token_key", "log_format", "interface", "peer_mac", "queue", "endpoint", "control"),
-        "drain_timeout_s",
+        *("drain_timeout_s", "upgrade_key"),
     ),
 }
 DECLARED = {"agent": AgentConfig, "proxy": Proxy}

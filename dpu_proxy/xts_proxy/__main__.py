@@ -186,6 +186,15 @@ def parser() -> argparse.ArgumentParser:
         default=argparse.SUPPRESS,
         help="write a line to this file descriptor when everything has moved",
     )
+    upgrade.add_argument(
+        "--pod",
+        action="store_true",
+        help="in a pod, next to a pod with the running proxy: start where none runs, and when another one has taken "
+        "over, wait until the pod is stopped. The file of proxy.upgrade_key has to be the same for both",
+    )
+    upgrade.add_argument(
+        "--ready-file", type=Path, metavar="PATH", help="write a line to this file when everything has moved"
+    )
     for name in ("--granted-fd", "--teller-fd"):  # what successor.py hands to it
         upgrade.add_argument(name, type=int, help=argparse.SUPPRESS)
     return result
@@ -263,7 +272,7 @@ def _check(path: Path, quiet: bool) -> int:
     from xts_proxy.tenants import guarantees
 
     config, given = read(path)
-    unread = _token_key_unread(path, config)
+    unread = [line for name in ("token_key", "upgrade_key") for line in _key_unread(path, config, name)]
     if quiet:
         return 0
     for warning in [*guarantees.warnings(config, guarantees.this_machine(config)), *unread]:
@@ -275,17 +284,17 @@ def _check(path: Path, quiet: bool) -> int:
     return 0
 
 
-def _token_key_unread(path: Path, config: Config) -> list[str]:
-    """A warning if proxy.token_key may not be read here. ConfigError: it is no such key."""
+def _key_unread(path: Path, config: Config, name: str) -> list[str]:
+    """A warning if the key that this key of [proxy] names may not be read here. ConfigError: it is no such key."""
     try:
-        if config.proxy.token_key:
-            attach_token.load_key(config.proxy.token_key)
+        if file := getattr(config.proxy, name):
+            attach_token.load_key(file)
     except OSError as error:
         if isinstance(error, PermissionError) and error.filename is not None:
-            return ["proxy.token_key: not checked, for only its owner may read it"]
-        place = locate(read_text(path)).get(("proxy", "token_key"))
+            return [f"proxy.{name}: not checked, for only its owner may read it"]
+        place = locate(read_text(path)).get(("proxy", name))
         position, problem = place.value if place else None, error.strerror or str(error)
-        raise ConfigError([Mistake(str(path), position, "proxy.token_key", problem)]) from error
+        raise ConfigError([Mistake(str(path), position, f"proxy.{name}", problem)]) from error
     return []
 
 
@@ -387,7 +396,7 @@ def _upgrade(config: Config, options: argparse.Namespace) -> int:
     from xts_proxy.upgrade import in_service
 
     control = options.control or config.proxy.control
-    service = in_service.service_of(control) if options.granted_fd is None else None
+    service = None if options.pod or options.granted_fd is not None else in_service.service_of(control)
     if service is None:
         return _run(config, options)
     print(in_service.upgrade(service, control))
@@ -418,6 +427,7 @@ def _run(config: Config, options: argparse.Namespace) -> int:
 
     from xts_proxy.supervisor import log
     from xts_proxy.supervisor.supervisor import Supervisor
+    from xts_proxy.upgrade import in_pods
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means a reload
     log.start(config.proxy.log_level, config.proxy.log_format)
@@ -426,10 +436,14 @@ def _run(config: Config, options: argparse.Namespace) -> int:
 
     path = options.config.resolve() if options.config else None
     serves = False
-    teller = _teller(options) if options.command == "upgrade" else None
+    upgrades = options.command == "upgrade"
+    in_pod = upgrades and options.pod
+    teller = _teller(options) if upgrades else None
     try:
+        if upgrades and options.ready_file:
+            options.ready_fd = in_pods.ready_file(options.ready_file)
         readiness = Readiness(options.ready_fd)
-        taking = _taking(config, options, teller) if options.command == "upgrade" else None
+        taking = _taking(config, options, teller) if upgrades else None
         with (
             _made(options.make_dir, config),
             Supervisor(config, path, readiness, options.until_fd, taking) as supervisor,
@@ -437,6 +451,9 @@ def _run(config: Config, options: argparse.Namespace) -> int:
             supervisor.open()
             serves = True
             asyncio.run(supervisor.run())
+            stays = in_pod and supervisor.successors.has_listeners and not supervisor.stop.signalled
+        if stays:
+            in_pods.stay()
     except OSError as error:
         if teller:
             teller.failed(error.strerror or str(error))
@@ -451,14 +468,25 @@ def _teller(options: argparse.Namespace) -> Teller | None:
     return SystemdTeller(options.teller_fd) if options.teller_fd is not None else None
 
 
-def _taking(config: Config, options: argparse.Namespace, teller: Teller | None) -> Taking:
-    """OSError: the running proxy does not hand over, or has queues of another kind."""
-    from xts_proxy.upgrade.taking import Taking, ask_to_take
+def _granted(config: Config, options: argparse.Namespace) -> socket.socket | None:
+    """The connection to the running proxy; None: there is none, and this one starts. OSError: it does not hand over."""
+    from xts_proxy.upgrade.in_pods import ask_if_one_runs
+    from xts_proxy.upgrade.taking import ask_to_take
 
-    asked = options.granted_fd is not None
-    granted = (
-        socket.socket(fileno=options.granted_fd) if asked else ask_to_take(options.control or config.proxy.control)
-    )
+    if options.granted_fd is not None:
+        return socket.socket(fileno=options.granted_fd)
+    proxy = config.proxy
+    key = attach_token.load_key(proxy.upgrade_key) if proxy.upgrade_key else b""
+    return (ask_if_one_runs if options.pod else ask_to_take)(options.control or proxy.control, key)
+
+
+def _taking(config: Config, options: argparse.Namespace, teller: Teller | None) -> Taking | None:
+    """None: this proxy starts. OSError: the running proxy does not hand over, or has queues of another kind."""
+    from xts_proxy.upgrade.taking import Taking
+
+    granted = _granted(config, options)
+    if granted is None:
+        return None
     taking = Taking(granted, teller)
     if taking.queue != config.proxy.queue:
         raise OSError(errno.EINVAL, f"the running proxy has queues of kind {taking.queue}, not {config.proxy.queue}")

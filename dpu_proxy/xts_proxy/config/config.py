@@ -103,6 +103,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     metrics_key: FileOrNone = ""
     metrics_token: FileOrNone = ""
     control: SocketPath = "/run/xts/proxy.sock"
+    upgrade_key: Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", description="an absolute path")] = ""
     user: Annotated[str, Meta(pattern=r"^[^:\s\x00]{0,64}$", description="the name of a user")] = ""
     core_dumps: bool = False
     crashes_max: Annotated[int, Meta(ge=0, le=1000)] = 3

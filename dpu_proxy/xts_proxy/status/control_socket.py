@@ -5,7 +5,8 @@ client.
     {"ask": "route", "local": ..., "peer": ...}     ->   {"route": {"interface": "p0", "gateway": ..., ...}}
     {"ask": "reload"}                               ->   {"reload": []}, or the lines that say why the file that was
                                                          read is not in force
-    {"ask": "upgrade"}                              ->   {"upgrade": "granted"}, and then what handover.py says
+    {"ask": "upgrade"}                              ->   {"upgrade": "granted"}, and then what handover.py says; with a
+                                                         key, more is said before (shown_key.py)
 
 Only the proxy's own user and root can connect: the socket's mode is 0600.
 """
@@ -24,6 +25,9 @@ import msgspec
 from msgspec import Struct
 from xts_messages.terminal.printable import printable
 
+from xts_proxy.supervisor.log import LOG
+from xts_proxy.upgrade.shown_key import Demand
+
 _ANSWER_BYTES_MAX = 256 << 20
 _PIECE_BYTES = 1 << 20
 _LINE_CHARACTERS = 1000  # of a reason
@@ -33,12 +37,14 @@ _RELOAD_S = 80.0
 
 
 class Question(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What can be asked. `local`, `peer`: the endpoints of a connection whose route is asked for."""
+    """What can be asked. `local`, `peer`: the endpoints of a connection whose route is asked for. `nonce`: of who shows
+    a key (shown_key.py)."""
 
     ask: Literal["status", "route", "reload", "upgrade"]
     connections: bool = False
     local: str = ""
     peer: str = ""
+    nonce: bytes = b""
 
 
 def workers_pid(path: str) -> int:
@@ -56,10 +62,11 @@ def handler(
     answer: Callable[[Question], dict[str, Any]],
     reload: Callable[[], asyncio.Future[list[str]]],
     upgrade: Callable[[socket.socket], Callable[[], None]],
+    key: Callable[[], bytes] = bytes,
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     """Returns the function that serves a connection of the control socket. `reload` begins one, and returns its outcome
     (reload.py). `upgrade` is given the socket of a new proxy, and returns what begins the hand-over. OSError: it may
-    not, or not now."""
+    not, or not now. `key`: that a new proxy has to show; b"": none."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -76,7 +83,7 @@ def handler(
                 begin.append(upgrade(_duplicate(writer)))
                 return {"upgrade": "granted"}
 
-            told = _respond(line, respond)
+            told = await _unshown(line, key(), reader, writer) or _respond(line, respond)
             for outcome in outcomes:
                 told = msgspec.json.encode({"reload": await outcome})
             writer.write(told + b"\n")
@@ -89,6 +96,24 @@ def handler(
             writer.close()
 
     return serve
+
+
+async def _unshown(line: bytes, key: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Why who asks for the proxy's place has not shown that it may; b"": it has, or asks for something else."""
+    try:
+        question = msgspec.json.decode(line, type=Question)
+        if question.ask != "upgrade" or not (key or question.nonce):
+            return b""
+        demand = Demand(key, question.nonce)
+        writer.write(demand.challenge())
+        demand.check(await asyncio.wait_for(reader.readline(), _TIMEOUT_S))
+    except (msgspec.DecodeError, RecursionError):
+        return b""  # _respond() says so
+    except OSError as error:
+        why = error.strerror or "the new proxy does not show its key in time"
+        LOG.warning("upgrade: refused: %s", why)
+        return msgspec.json.encode({"error": why})
+    return b""
 
 
 def _duplicate(writer: asyncio.StreamWriter) -> socket.socket:

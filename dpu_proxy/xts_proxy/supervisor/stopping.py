@@ -29,11 +29,13 @@ class Stop:
         """`workers`: those that there are at the time."""
         self.wanted = asyncio.Event()
         self.failed = ""  # why it cannot go on
+        self.signalled = False  # somebody wants it
         self._hurry = asyncio.Event()
         self._workers = workers
 
     def on_signal(self) -> None:
         """SIGTERM, SIGINT."""
+        self.signalled = True
         if self.wanted.is_set():
             LOG.warning("second signal: stopping at once")
             self._hurry.set()

@@ -33,6 +33,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from xts_messages.attaching.attach_token import load_key
 from xts_messages.services.kept_file import KeptFile
 from xts_messages.services.readiness import Readiness
 from xts_messages.services.service_manager import passed
@@ -140,7 +141,10 @@ class Supervisor:
         for warning in guarantees.warnings(self.config, guarantees.machine_of(self.config, descriptors)):
             LOG.warning("%s", warning)
         sandbox.user_to_become(proxy.user)
-        handler = control_socket.handler(self.figures.answer, self._reload_asked, self.successors.ask)
+        upgrade_key = load_key(proxy.upgrade_key) if proxy.upgrade_key else b""
+        handler = control_socket.handler(
+            self.figures.answer, self._reload_asked, self.successors.ask, lambda: upgrade_key
+        )
         self.control = KeptListener(proxy.control, 0o600, handler, _REQUEST_BYTES_MAX)
         self._undo.callback(self.control.close)
         self._undo.callback(self._remove, self.control)

@@ -39,6 +39,7 @@ from xts_proxy.upgrade.handover import (
     rewind,
 )
 from xts_proxy.upgrade.program_files import this_program
+from xts_proxy.upgrade.shown_key import draw, show
 
 if TYPE_CHECKING:
     from xts_proxy.queues.channels import Channels
@@ -266,16 +267,27 @@ async def _unless(stopping: asyncio.Event, what: Coroutine[Any, Any, _Heard]) ->
         await asyncio.gather(heard, stops, return_exceptions=True)
 
 
-def ask_to_take(control: str) -> socket.socket:
-    """The connection to the running proxy, which grants that we take over. OSError: it does not."""
+def _line(sock: socket.socket) -> bytes:
+    """Not a byte more than that, for descriptors follow."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) < 1000 and (byte := sock.recv(1)):
+        line += byte
+    return line
+
+
+def ask_to_take(control: str, key: bytes = b"") -> socket.socket:
+    """The connection to the running proxy, which grants that we take over. `key`: that it asks for, and has; b"": none.
+    OSError: it does not."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    nonce = draw() if key else b""
     try:
         sock.settimeout(_TIMEOUT_S)
         sock.connect(control)
-        sock.sendall(msgspec.json.encode(control_socket.Question("upgrade")) + b"\n")
-        line = b""
-        while not line.endswith(b"\n") and len(line) < 1000 and (byte := sock.recv(1)):
-            line += byte
+        sock.sendall(msgspec.json.encode(control_socket.Question("upgrade", nonce=nonce)) + b"\n")
+        line = _line(sock)
+        if key and b'"error"' not in line:
+            show(key, nonce, line, sock.sendall)
+            line = _line(sock)
         answer = msgspec.json.decode(line, type=dict[str, str])
     except (OSError, msgspec.DecodeError) as error:
         sock.close()

@@ -31,6 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "least": {"agent": AGENT},
     "proxy alone": {"agent": {"enabled": False}, "proxy": PROXY},
     "both": {"agent": AGENT, "proxy": PROXY},
+    "takes over": {"agent": AGENT, "proxy": PROXY | {"upgradeSecret": "xts-upgrade"}, "metrics": METRICS},
     "several interfaces": {"agent": {"interface": ["a", "b"], "peerMac": [AGENT["peerMac"], PROXY["peerMac"]]}},
     "settings": {
         "agent": AGENT | {"settings": {"relayed_max": 200, "frame_window": 32, "exclusive": True, "user": 'a"b'}},
@@ -239,6 +240,28 @@ def test_dra_in_each_version_of_its_api(release: str, version: str) -> None:
         "DeviceClass",
         "ResourceClaimTemplate",
     }
+
+
+def test_a_proxy_takes_over_from_the_pod_before() -> None:
+    """No two pods of a node may name the same port of it, and the old one has to run until the new one is ready."""
+    values = {"agent": {"enabled": False}, "metrics": METRICS}
+    values["proxy"] = PROXY | {"upgradeSecret": "xts-upgrade", "drainTimeoutSeconds": 100}
+    made = render(values)
+    (proxy,) = of_kind(made, "DaemonSet")
+    assert proxy["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    pod = proxy["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert "ports" not in container
+    assert container["command"][3:] == ["upgrade", "--pod", "--ready-file", "/run/xts-pod/ready"]
+    assert container["startupProbe"]["exec"]["command"][-1] == container["command"][-1]
+    assert container["startupProbe"]["failureThreshold"] * container["startupProbe"]["periodSeconds"] > 100 + 30
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["run"]["hostPath"]["path"] == "/run/xts-proxy"
+    assert volumes["upgrade-key"]["secret"]["secretName"] == "xts-upgrade"
+    for one in (*pod["initContainers"], container):
+        assert "/etc/xts-upgrade" in {mount["mountPath"] for mount in one["volumeMounts"]}
+    (config,) = of_kind(made, "ConfigMap", "-proxy")
+    assert 'upgrade_key = "/etc/xts-upgrade/upgrade.key"' in config["data"]["xts-proxy.toml"]
 
 
 def test_a_proxy_has_time_to_drain() -> None:
