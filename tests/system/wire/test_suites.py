@@ -11,7 +11,7 @@ import pytest
 from beds.lab import MTU_VARIABLE, WIRE_VARIABLE
 from xts_lab.wire import Wire
 
-pytestmark = [pytest.mark.root, pytest.mark.afxdp, pytest.mark.long]
+pytestmark = [pytest.mark.root, pytest.mark.afxdp, pytest.mark.long, pytest.mark.timeout(1000)]
 
 TESTS = Path(__file__).resolve().parents[2]
 SUITES = (
