@@ -113,8 +113,6 @@ class Agent:
             self._refusals = Refusals(log.warning)
             self._issuer = attach_token.Issuer(attach_token.load_key(config.token_key)) if config.token_key else None
             self.per_uid_max = config.per_uid_limit(self.count)
-            for pool in self.pools:
-                pool.open_first()
             self.endpoint = undo.enter_context(
                 Endpoint(
                     config.endpoint,
@@ -130,6 +128,8 @@ class Agent:
                     warn=log.warning,
                 )
             )
+            for pool in self.pools:
+                pool.open_first()  # what is lost of an earlier agent's queues is the endpoint's, too
             for name, _ in passed().items:
                 log.warning("systemd passes the socket %s, which the configuration does not name", name)
             self._undo = undo.pop_all()

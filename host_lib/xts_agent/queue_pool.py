@@ -367,7 +367,9 @@ class Pool:
         before, self.state = self.state, state
         self.usable = min(state.queues, len(self.slots))
         again = state.generation != before.generation
-        headless = state.headed and not before.headed  # what is used has no secret, and others could write to it
+        # What is used has no secret then, and others could write to it. What an earlier agent has given has one:
+        # nothing is known of the interface before the first report.
+        headless = state.headed and not before.headed and before.queues > 0
         for slot in self.slots if not (again or state.problem) else ():
             if slot.state is State.USED and (headless or slot.queue_id in state.lacking - before.lacking):
                 self.taken(slot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from contextlib import ExitStack, closing
 
 import pytest
@@ -88,6 +89,24 @@ def test_a_device_that_knows_no_addresses() -> None:
         for one in before:
             until(lambda one=one: one.again().startswith("ok"), WAIT_S)  # type: ignore[misc]
         assert sorted(one.again().split()[1] for one in before) == ["afxdp"] * (QUEUES - 1) + ["relay"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_next_agent_leaves_queues_to_who_has_them(number: int) -> None:
+    """Their frames have the secrets that an earlier agent has given: its processes and its relay go on."""
+    lab = raise_or_skip("afxdp", "again", queues=QUEUES, wire=Wire.SWITCH, relayed_max=8)
+    with closing(_Down(lab)), ExitStack() as stack:
+        port = stack.enter_context(echo_server(lab))
+        processes = [attached(lab, port, stack) for _ in range(QUEUES)]
+        before = [one.says() for one in processes]
+        assert sorted(one.split()[1] for one in before) == ["afxdp"] * (QUEUES - 1) + ["relay"]
+        agent = lab.record("agent")
+        assert agent
+        os.kill(agent.pid, number)
+        until(lambda: not agent.alive, WAIT_S)
+        lab.start_agent()
+        until(lambda: not any(one.lacking for one in list_queues(str(lab.endpoint))), WAIT_S)
+        assert [one.again() for one in processes] == before
 
 
 class _Down:
