@@ -52,7 +52,7 @@ class Crashing:
         self.before = process_tree.one(self.pid, "xts-workers", other_than=self.before)
         ended = os.pidfd_open(self.before)
         if before:
-            os.kill(self.before, signal.SIGSTOP)
+            process_tree.stop(self.before)
             before(self.before)
         os.kill(self.before, number)
         assert readable(ended, 10)
@@ -160,7 +160,7 @@ class Program:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        self._process.send_signal(signal.SIGSTOP)
+        process_tree.stop(self._process.pid)
         try:
             yield
         finally:

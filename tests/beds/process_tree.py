@@ -49,5 +49,22 @@ def one(pid: int, name: str, seconds: float = 10, other_than: int = 0) -> int:
     return found[0]
 
 
+def _states(pid: int) -> Iterator[str]:
+    """Of its threads, as in proc(5)."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it may end meanwhile
+            yield (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def stop(pid: int, seconds: float = 10) -> None:
+    """Stops it; when this returns, none of its threads runs. One of them has to take the signal first, and on a busy
+    machine the others go on until that one gets a processor."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + seconds
+    while running := [state for state in _states(pid) if state not in "TtZX"]:
+        assert time.monotonic() < deadline, f"{pid} does not stop: {running}"
+        time.sleep(0.001)
+
+
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)

@@ -227,7 +227,7 @@ def test_after_the_keeper_a_relay_comes_again(bed: Bed) -> None:
 def standing_still(pids: Iterable[int]) -> Iterator[None]:
     stopped = list(pids)
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+        process_tree.stop(pid)
     try:
         yield
     finally:

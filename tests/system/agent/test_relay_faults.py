@@ -227,7 +227,7 @@ def test_a_proxy_that_stands_still_is_not_dead_behind_a_relay(lab: Lab, echo: st
             record = lab.record("proxy")
             assert record
             workers = process_tree.one(record.pid, "xts-workers")
-            os.kill(workers, signal.SIGSTOP)
+            process_tree.stop(workers)
             try:
                 tell(client, "still there")
                 time.sleep(2.2)

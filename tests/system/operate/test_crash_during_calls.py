@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import json
 import signal
-from contextlib import suppress
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from beds.crashes import crashing
+from beds.crashes import Crashing, crashing
 from beds.dialogues import echo_server, peer_address
 from beds.operated_proxy import wait
 from beds.ready import readable
@@ -20,38 +24,57 @@ PATIENCE_S = 30.0
 PATIENT = {"XTS_DEAD_MS": "60000"}  # the workers stand still for a while, on a slow machine for 20 s
 
 
-def _all_wait(pid: int, calls: list[str]) -> bool:
-    """Has each thread that makes a call nothing to do but to wait? They have the names of the calls."""
-    sleeping = set()
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(OSError):  # it may end meanwhile
-            state = (thread / "stat").read_text()
-            if state.rpartition(")")[2].split()[0] == "S":
-                sleeping.add(state.partition("(")[2].rpartition(")")[0])
-    return {call[:15] for call in calls} <= sleeping
+class Caller:
+    """caller.py."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin
+        assert process.stdout
+        self.pid, self._input, self._output = process.pid, process.stdin, process.stdout
+        self.calls: list[str] = self._line()
+
+    def _line(self) -> Any:
+        assert readable(self._output, PATIENCE_S), "a call waits for ever"
+        return json.loads(self._output.readline())
+
+    def _says(self, line: str) -> Any:
+        self._input.write(f"{line}\n")
+        self._input.flush()
+        return self._line()
+
+    def _waits(self, name: str, thread: int) -> bool:
+        """Does the thread nothing but to wait, and not for the interpreter or for a lock?"""
+        of_thread = Path(f"/proc/{self.pid}/task/{thread}")
+        assert of_thread.exists(), f"{name}: it was not under way"
+        sleeps = (of_thread / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+        return sleeps and "futex" not in (of_thread / "wchan").read_text()
+
+    def begin(self, calls: list[str]) -> list[int]:
+        """Their threads, when all wait for answers."""
+        threads = {name: int(self._says(name)) for name in calls}
+        for name, thread in threads.items():
+            wait(partial(self._waits, name, thread), f"wait of {name} for its answer", PATIENCE_S)
+        return list(threads.values())
+
+    def end(self) -> dict[str, str]:
+        return dict(self._says(""))
 
 
-# Alone it passes. Next to other tests one of three runs fails: a thread does not come to wait in 30 s, which is open.
-@pytest.mark.long
+@contextmanager
+def calling(kind: str) -> Iterator[tuple[Crashing, Caller]]:
+    with ExitStack() as stack:
+        bed = stack.enter_context(crashing(kind))
+        port = stack.enter_context(echo_server(bed.place))
+        arguments = [str(PROGRAM), peer_address(bed.place), str(port), bed.place.address]
+        yield bed, Caller(stack.enter_context(bed.place.program(arguments, PATIENT, interposed=False)))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_under_way_are_made_again(kind: str, crashes: int = 3) -> None:
-    with crashing(kind) as where, echo_server(where.place) as port:
-        arguments = [str(PROGRAM), peer_address(where.place), str(port), where.place.address]
-        with where.place.program(arguments, PATIENT, interposed=False) as process:
-            assert process.stdin
-            assert process.stdout
-            calls = json.loads(process.stdout.readline())
-
-            def begin(_pid: int) -> None:
-                process.stdin.write("call\n")
-                process.stdin.flush()
-                wait(lambda: _all_wait(process.pid, calls), "calls that wait for their answers", PATIENCE_S)
-
-            for _ in range(crashes):
-                where.crash(signal.SIGKILL, begin)
-                assert readable(process.stdout, PATIENCE_S), "a call waits for ever"
-                said = json.loads(process.stdout.readline())
-                assert said == dict.fromkeys(calls, "right")
+    with calling(kind) as (bed, caller):
+        for _ in range(crashes):
+            bed.crash(signal.SIGKILL, lambda _pid: caller.begin(caller.calls))
+            assert caller.end() == dict.fromkeys(caller.calls, "right")
 
 
 FORKS = """

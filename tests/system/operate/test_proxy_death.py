@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from beds import process_tree
 from beds.operated_proxy import START_S, Proxy, running
 from beds.ready import readable
 from test_proxy_afxdp import DEVICE_MAC, Cable, cable, inside, proxy_on
@@ -107,7 +108,7 @@ def stands_still(proxy: Proxy, process: subprocess.Popen[str], server: socket.so
     peer, _ = server.accept()
     workers = proxy.pid_of("xts-workers")
     with peer:
-        os.kill(workers, signal.SIGSTOP)
+        process_tree.stop(workers)
         time.sleep(STANDSTILL_S)
         peer.sendall(b"still-there")
         os.kill(workers, signal.SIGCONT)
@@ -124,7 +125,7 @@ def test_a_proxy_that_stands_still_is_given_up_after_the_configured_time(tmp_pat
         assert line_of(process, START_S) == "connected"
         begun = time.monotonic()
         workers = proxy.pid_of("xts-workers")
-        os.kill(workers, signal.SIGSTOP)
+        process_tree.stop(workers)
         try:
             assert int(line_of(process, START_S)) == errno.ECONNRESET
             assert time.monotonic() - begun > (DEAD_MS - 250) / 1000  # the last sign of life may be a ping old

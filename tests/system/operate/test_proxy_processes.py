@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from beds import process_tree
 from beds.authority import Authority, Issued, self_signed_pss
 from beds.operated_proxy import Proxy, running, wait
 from beds.operated_tls import OTHER, READY, WWW, directory, host_of, identity, trust
@@ -316,7 +317,7 @@ def test_workers_that_stand_still_do_not_block_the_supervisor(tmp_path: Path) ->
     """It tells of them in its log, status and metrics, and all goes on when they do."""
     with running(tmp_path) as proxy:
         workers = proxy.pid_of("xts-workers")
-        os.kill(workers, signal.SIGSTOP)
+        process_tree.stop(workers)
         try:
             wait(lambda: "its process does not answer" in proxy.log.read_text(), "line in the log", 10)
             row = proxy.status()["workers"][0]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from beds import process_tree
 from beds.operated_proxy import Proxy, running, wait
 from beds.operated_tls import OTHER, WWW, directory, host_of, identity
 from beds.service_manager import Manager
@@ -24,7 +25,7 @@ LOOKS = 5
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
+    process_tree.stop(pid)
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
 """A program whose proxy's workers die while its calls wait for answers. It says which calls there are, as a line of
-JSON. For each line of its input it makes all of them at once, each in a thread, and says how they have ended.
+JSON. A line of its input is the name of a call: it is made in a thread, whose number is the answer. After an empty line
+it says how the calls have ended.
 
     caller.py PEER PORT ADDRESS
 """
@@ -12,7 +13,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import xts_socket as socket
@@ -154,6 +154,7 @@ class Calls:
 
 
 CALLS = [
+    "receive",
     "get_option",
     "set_option",
     "of_listener",
@@ -164,7 +165,6 @@ CALLS = [
     "connect_datagrams",
     "option_of_datagrams",
     "connect",
-    "receive",
 ]
 
 
@@ -174,7 +174,6 @@ def name_of(error: Exception) -> str:
 
 
 def run(call: Callable[[], bool], said: dict[str, str], name: str) -> None:
-    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
     try:
         said[name] = "right" if call() else "wrong"
     except Exception as error:
@@ -184,16 +183,21 @@ def run(call: Callable[[], bool], said: dict[str, str], name: str) -> None:
 def main(peer: str, port: str, address: str) -> None:
     calls = Calls((peer, int(port)), address)
     ready = {name: getattr(calls, name)() for name in CALLS}
+    threads: dict[str, threading.Thread] = {}
+    said: dict[str, str] = {}
     print(json.dumps(CALLS), flush=True)
-    for _ in sys.stdin:
-        said: dict[str, str] = {}
-        threads = [threading.Thread(target=run, args=(call, said, name)) for name, call in ready.items()]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
+    for line in sys.stdin:
+        if name := line.strip():
+            threads[name] = threading.Thread(target=run, args=(ready[name], said, name))
+            threads[name].start()
+            print(json.dumps(threads[name].native_id), flush=True)
+            continue
+        for thread in threads.values():
             thread.join(15)
-        ready = {name: getattr(calls, name)() for name in CALLS}
-        print(json.dumps({name: said.get(name, "hangs") for name in CALLS}), flush=True)
+        ready |= {name: getattr(calls, name)() for name in threads}
+        print(json.dumps({name: said.get(name, "hangs") for name in threads}), flush=True)
+        threads.clear()
+        said.clear()
 
 
 if __name__ == "__main__":
