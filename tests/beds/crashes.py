@@ -62,8 +62,18 @@ class Crashing:
         """Returns when the workers have told the program of so many connections since the last crash."""
         wait(lambda: sum(one["accepts"] for one in self.status()["workers"]) >= count, "connections for the program")
 
-    def status(self) -> dict[str, Any]:
-        return control_socket.ask(str(self.control), control_socket.Question("status"))
+    def status(self, *, connections: bool = False) -> dict[str, Any]:
+        return control_socket.ask(str(self.control), control_socket.Question("status", connections))
+
+    def unconnected(self) -> int:
+        """How many sockets the workers have that are no connections."""
+        return sum(row["state"] != "established" for row in self.status(connections=True)["connections"])
+
+
+def tls_tables(folder: Path) -> str:
+    """For the proxy's file: what crashing() says of TLS."""
+    (folder / "roots.pem").write_bytes(AUTHORITY.certificate)
+    return trust(folder) + identity(folder, "own", ISSUED)
 
 
 @contextmanager
@@ -73,8 +83,7 @@ def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-crash-")))
         folder.chmod(0o755)
-        (folder / "roots.pem").write_bytes(AUTHORITY.certificate)
-        tables = trust(folder) + identity(folder, "own", ISSUED)
+        tables = tls_tables(folder)
         if kind == "shm":
             made = stack.enter_context(running(folder, tables, crashes_max=crashes_max, drain_timeout_s=0.2))
             yield Crashing(SharedMemory(folder), made.process.pid, folder / "proxy.sock")

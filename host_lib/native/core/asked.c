@@ -126,15 +126,17 @@ static struct call as_asked(const struct asked *e, const struct call *call)
 	return again;
 }
 
-/* The channel may end because of this very request: the socket's next channel gets it again. */
+/* The channel may end because of this very request, or with its proxy: the socket's next channel gets it again. Whether
+ * this thread makes the socket there, or another one has done so before this one runs, is chance. */
 static int call_here(struct xts_sock *s, struct call *call)
 {
 	uint32_t id = s->id;
 	int r = again_now(s);
 
+	call->unanswered = true;
 	if (!r)
 		r = call_proxy(s, call);
-	if (r == -ENETDOWN && socket_is_open(s, id) && s->away && !again_now(s))
+	if (r == -ENETDOWN && call->unanswered && socket_is_open(s, id) && !again_now(s))
 		r = call_proxy(s, call);
 	return r;
 }

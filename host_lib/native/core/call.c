@@ -137,6 +137,7 @@ bool call_may_be_repeated(const struct call *call)
 	case XTS_CMD_SETSOCKOPT:
 	case XTS_CMD_GETSOCKOPT:
 	case XTS_CMD_CONNECT_DATAGRAM:
+	case XTS_CMD_SHUT_LISTENER:
 		return !call->makes; /* else all of it is asked again */
 	case XTS_CMD_IOCTL:
 		return !call->makes && !asked_is_push(call->option);
@@ -157,8 +158,10 @@ static int call_once(struct xts_sock *s, struct call *call)
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
 	struct xts_tx_slot slot;
-	int r = call_begin(s, call->type, call->makes, &slot);
+	int r;
 
+	call->unanswered = true;
+	r = call_begin(s, call->type, call->makes, &slot);
 	if (r)
 		return r;
 	call->token = ++st->token;

@@ -29,8 +29,9 @@ struct call {
 	uint32_t length;
 	bool makes; /* of the thread that makes the socket at the proxy, which no other call may do meanwhile */
 	bool done;
-	bool again; /* done, and not answered: the proxy's process has died, and the next one is asked */
-	int error;  /* positive */
+	bool unanswered; /* until the proxy answers */
+	bool again;      /* done, and not answered: the proxy's process has died, and the next one is asked */
+	int error;       /* positive */
 	/* what is to be done as the answer comes, before the next message: not if it is an error; NULL: nothing */
 	void (*answered)(struct xts_sock *s, const struct call *call);
 };

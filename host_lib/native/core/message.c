@@ -122,6 +122,7 @@ void message_reply(struct stack *st, const struct xts_head *head, uint8_t reques
 		call->error = head->error;
 		s->refusal = head->error ? head->flags : 0;
 		call->done = true;
+		call->unanswered = false;
 		s->call = NULL;
 		if (call->answered && !head->error)
 			call->answered(s, call);

@@ -51,7 +51,8 @@ static int open_once(struct xts_sock *s, const struct xts_endpoint *local, const
 	return s->open ? r : -EBADF;
 }
 
-/* The channel may end because of this very request: then the next one has the socket, and not yet the addresses. */
+/* The channel may end because of this very request, or with its proxy: then the next one has the socket, and not yet
+ * the addresses. This thread makes it there, or another one has done so before this one runs. */
 int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const struct xts_endpoint *peer)
 {
 	uint32_t id = s->id;
@@ -59,7 +60,9 @@ int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const st
 
 	if (!r)
 		r = open_once(s, local, peer);
-	return r == -ENETDOWN && socket_is_open(s, id) && s->away && !again_now(s) ? DATAGRAM_IS_OPEN : r;
+	if (r != -ENETDOWN || !socket_is_open(s, id) || again_now(s))
+		return r;
+	return socket_is_open(s, id) && (s->proxy_id || s->claiming) ? DATAGRAM_IS_OPEN : r;
 }
 
 int datagram_need_proxy(struct xts_sock *s)

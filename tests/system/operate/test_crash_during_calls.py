@@ -6,20 +6,26 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from beds.crashes import Crashing, crashing
+from beds import process_tree
+from beds.crashes import ISSUED, Crashing, crashing, tls_tables
 from beds.dialogues import echo_server, peer_address
+from beds.held_thread import held
 from beds.operated_proxy import wait
 from beds.ready import readable
+from beds.restarts import Place, SharedMemory
+from beds.ulp_tls import server_context
 
 KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
 PROGRAM = Path(__file__).parent / "programs" / "caller.py"
+#: Calls whose sockets the library's own thread makes again, without what the call asks for.
+LATE = ["bind", "open_by_bind", "open_by_connect", "open_by_option", "open_by_send", "shut_listener", "push_on_bound"]
 PATIENCE_S = 30.0
 PATIENT = {"XTS_DEAD_MS": "60000"}  # the workers stand still for a while, on a slow machine for 20 s
 
@@ -61,20 +67,59 @@ class Caller:
 
 
 @contextmanager
-def calling(kind: str) -> Iterator[tuple[Crashing, Caller]]:
-    with ExitStack() as stack:
-        bed = stack.enter_context(crashing(kind))
-        port = stack.enter_context(echo_server(bed.place))
-        arguments = [str(PROGRAM), peer_address(bed.place), str(port), bed.place.address]
-        yield bed, Caller(stack.enter_context(bed.place.program(arguments, PATIENT, interposed=False)))
+def caller_in(place: Place) -> Iterator[Caller]:
+    with echo_server(place) as port, echo_server(place, server_context(ISSUED)) as tls_port:
+        arguments = [str(PROGRAM), peer_address(place), str(port), str(tls_port), place.address]
+        with place.program(arguments, PATIENT, interposed=False) as process:
+            yield Caller(process)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_under_way_are_made_again(kind: str, crashes: int = 3) -> None:
-    with calling(kind) as (bed, caller):
+    with crashing(kind) as bed, caller_in(bed.place) as caller:
         for _ in range(crashes):
             bed.crash(signal.SIGKILL, lambda _pid: caller.begin(caller.calls))
             assert caller.end() == dict.fromkeys(caller.calls, "right")
+
+
+@contextmanager
+def late(bed: Crashing, caller: Caller, calls: list[str]) -> Iterator[Callable[[int], None]]:
+    """To begin the calls. At the end the library's own thread has made their sockets again, and then only their threads
+    run."""
+    before = bed.unconnected()
+    with ExitStack() as threads:
+
+        def begin(_pid: int) -> None:
+            caller.begin(["of_listener"])  # its thread looks at the queue for all
+            for thread in caller.begin(calls):
+                threads.enter_context(held(thread))
+
+        yield begin
+        opened = sum(name.startswith("open_") for name in calls)
+        wait(lambda: bed.unconnected() == before + opened, "sockets that are made again", PATIENCE_S)
+
+
+def test_a_thread_that_is_late_finds_its_socket_made_again() -> None:
+    with crashing("shm") as bed, caller_in(bed.place) as caller:
+        with late(bed, caller, LATE) as begin:
+            bed.crash(signal.SIGKILL, begin)
+        assert caller.end() == dict.fromkeys(["of_listener", *LATE], "right")
+
+
+def test_a_thread_that_is_late_after_the_proxy_was_started_again(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    calls = [name for name in LATE if name != "shut_listener"]  # which fails, and the listener goes on
+    place = SharedMemory(tmp_path, tls_tables(tmp_path))
+    with closing(place):
+        place.start()
+        bed = Crashing(place, place.proxy_pid, tmp_path / "proxy.sock")
+        with caller_in(place) as caller:
+            with late(bed, caller, calls) as begin:
+                process_tree.stop(process_tree.one(place.proxy_pid, "xts-workers"))
+                begin(0)
+                place.end("kill")
+                place.start()
+            assert caller.end() == dict.fromkeys(calls, "right") | {"of_listener": "ENETDOWN"}
 
 
 FORKS = """

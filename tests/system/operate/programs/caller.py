@@ -2,7 +2,7 @@
 JSON. A line of its input is the name of a call: it is made in a thread, whose number is the answer. After an empty line
 it says how the calls have ended.
 
-    caller.py PEER PORT ADDRESS
+    caller.py PEER PORT TLS_PORT ADDRESS
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 import xts_socket as socket
+from xts_socket import Tls
 
 
 class Calls:
-    def __init__(self, peer: tuple[str, int], address: str) -> None:
-        self.peer, self.address = peer, address
+    """`peer`, `tls_peer`: echo servers, the second one with TLS."""
+
+    def __init__(self, peer: tuple[str, int], tls_peer: tuple[str, int], address: str) -> None:
+        self.peer, self.tls_peer, self.address = peer, tls_peer, address
         self.sockets: dict[str, Any] = {}
 
     def connected(self, name: str) -> Any:
@@ -141,6 +144,93 @@ class Calls:
 
         return call
 
+    def open_by_bind(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+        def call() -> bool:
+            made.bind((self.address, 0))
+            ok = made.getsockname()[1] != 0
+            made.close()
+            return ok
+
+        return call
+
+    def open_by_connect(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.settimeout(10)
+
+        def call() -> bool:
+            made.connect(self.peer)
+            made.send(b"request")
+            ok = made.recv(64) == b"request"
+            made.close()
+            return ok
+
+        return call
+
+    def open_by_option(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+        def call() -> bool:
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 48)
+            ok = made.getsockopt(socket.IPPROTO_IP, socket.IP_TTL) == 48
+            made.close()
+            return bool(ok)
+
+        return call
+
+    def open_by_send(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.settimeout(10)
+
+        def call() -> bool:
+            made.sendto(b"request", self.peer)
+            ok = made.recv(64) == b"request"
+            made.close()
+            return ok
+
+        return call
+
+    def shut_listener(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.bind((self.address, 0))
+        made.listen(8)
+
+        def call() -> bool:
+            made.shutdown(socket.SHUT_RDWR)
+            try:
+                made.accept()
+            except OSError as error:
+                made.close()
+                return error.errno == errno.EINVAL
+            return False
+
+        return call
+
+    def push(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+
+        def call() -> bool:
+            made.push(Tls(server_hostname="localhost"))
+            made.connect(self.tls_peer)
+            self.exchange(made)
+            made.close()
+            return True
+
+        return call
+
+    def push_on_bound(self) -> Callable[[], bool]:
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.bind((self.address, 0))
+
+        def call() -> bool:
+            made.push(Tls(identity="own", role="server"))
+            made.listen(8)
+            made.close()
+            return True
+
+        return call
+
     def receive(self) -> Callable[[], bool]:
         on = self.connected("receive")
         on.sendall(b"a")
@@ -165,6 +255,13 @@ CALLS = [
     "connect_datagrams",
     "option_of_datagrams",
     "connect",
+    "open_by_bind",
+    "open_by_connect",
+    "open_by_option",
+    "open_by_send",
+    "shut_listener",
+    "push",
+    "push_on_bound",
 ]
 
 
@@ -180,8 +277,8 @@ def run(call: Callable[[], bool], said: dict[str, str], name: str) -> None:
         said[name] = name_of(error)
 
 
-def main(peer: str, port: str, address: str) -> None:
-    calls = Calls((peer, int(port)), address)
+def main(peer: str, port: str, tls_port: str, address: str) -> None:
+    calls = Calls((peer, int(port)), (peer, int(tls_port)), address)
     ready = {name: getattr(calls, name)() for name in CALLS}
     threads: dict[str, threading.Thread] = {}
     said: dict[str, str] = {}
