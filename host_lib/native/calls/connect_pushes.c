@@ -4,6 +4,7 @@
  * errors of the connect. After a failed attempt the socket can only be closed: this side does not know what is pushed
  * then, and another attempt must not run without a protocol that the application relies on (for example TLS).
  */
+#include "core/asked.h"
 #include "core/channel.h"
 #include "core/error.h"
 #include "core/socket.h"
@@ -56,6 +57,7 @@ void connect_pushes_sent(struct xts_sock *s, const struct connect_pushes *encode
 {
 	fault_forget(s);
 	s->cold->ulps.with_connect = true;
+	asked_connect(s, encoded->payload, encoded->bytes);
 	for (uint32_t at = 0; at < encoded->bytes; at += 8 + xts_get32(encoded->payload + at + 4))
 		push_note(s, xts_get32(encoded->payload + at), xts_get16(encoded->payload + at + 14));
 }

@@ -14,7 +14,8 @@
  * listen() is not in the list: the backlog is in the socket, and to listen is the last thing that is done. Until then
  * no connection can come, which would come without the protocols or filters that are still to follow.
  *
- * Connections have no list: what was asked of one is gone when it is. So a socket's list ends when it connects.
+ * Connections have no list: what was asked of one is gone when it is. So a socket's list ends when it connects. What
+ * CONNECT carries is kept until it is answered: the next process of the proxy may be sent it (next_proxy.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +206,27 @@ void asked_forget(struct xts_sock *s)
 {
 	if (s->cold->asked) /* most sockets have none, and writing would make a page exist */
 		list_drop(&s->cold->asked);
+	asked_connected(s);
+}
+
+void asked_connect(struct xts_sock *s, const uint8_t *payload, uint32_t bytes)
+{
+	struct asked *e = malloc(sizeof *e + bytes);
+
+	asked_connected(s);
+	if (!e)
+		return; /* the call fails if the proxy's process dies */
+	*e = (struct asked){ .type = XTS_CMD_CONNECT, .length = bytes };
+	memcpy(e->value, payload, bytes);
+	s->cold->asked_connect = e;
+}
+
+void asked_connected(struct xts_sock *s)
+{
+	if (!s->cold->asked_connect)
+		return;
+	asked_release(s->cold->asked_connect);
+	s->cold->asked_connect = NULL;
 }
 
 /* --- asking again ------------------------------------------------------------------------------------------------- */

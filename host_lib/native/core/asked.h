@@ -40,6 +40,9 @@ int asked_push_again(struct xts_sock *s);    /* a part of it: the pushes, onto a
 /* Has the program set this option, and is it in the list? */
 bool asked_option(const struct xts_sock *s, int level, int option);
 void asked_forget(struct xts_sock *s);
+/* CONNECT has been sent, with this behind it. */
+void asked_connect(struct xts_sock *s, const uint8_t *payload, uint32_t bytes);
+void asked_connected(struct xts_sock *s); /* it is answered, or will not be */
 
 /* For another process: a member struct asked *, the first of a list. */
 extern const struct xts_record_list asked_list;

@@ -63,6 +63,7 @@ bool message_connect_ack(struct stack *st, const struct xts_head *head, const st
 		return false;
 	}
 	socket_asked(s, false);
+	asked_connected(s);
 	s->opening = false;
 	s->proxy_id = m->proxy_id;
 	s->refusal = head->error ? head->flags : 0;

@@ -71,7 +71,8 @@ struct cold {
 	/* of a listener: connections that wait for accept() */
 	struct xts_sock *accept_first, *accept_last;
 	uint32_t accept_count, backlog;
-	struct asked *asked; /* what is asked again of the next proxy: asked.c */
+	struct asked *asked;         /* what is asked again of the next proxy: asked.c */
+	struct asked *asked_connect; /* what CONNECT carries that is not answered; NULL: nothing */
 	/* sent_bytes and received_bytes when it came to its channel, less what was not sent and not read then: RESUME
 	 * tells what has gone both ways since (next_proxy.h) */
 	uint64_t sent_base, received_base;

@@ -2,6 +2,7 @@
 #include "processes/next_proxy.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
 
 #include "core/asked.h"
@@ -86,13 +87,16 @@ static uint32_t write_claim(const struct move *m, struct moved_socket *moved, ui
 /* Writes CONNECT, as it was sent to the process that has died. Returns its length. */
 static uint32_t write_connect(struct xts_sock *s, uint8_t *frame)
 {
-	struct xts_connect m = { .xts_socket = s->id, .domain = s->family, .peer = s->peer };
+	const struct asked *e = s->cold->asked_connect;
+	struct xts_connect m = { .xts_socket = s->id, .domain = s->family, .peer = s->peer, .length = e ? e->length : 0 };
 
 	m.post_credits = s->grant.window;
 	xts_credit_grant_init(&s->grant, s->grant.window);
 	xts_head_encode(frame, XTS_CMD_CONNECT, 0, 0, 0);
 	xts_connect_encode(frame, &m);
-	return XTS_CONNECT_BYTES;
+	if (e)
+		memcpy(frame + XTS_CONNECT_BYTES, e->value, e->length);
+	return XTS_CONNECT_BYTES + m.length;
 }
 
 /* What was not asked for, nobody has any more. */

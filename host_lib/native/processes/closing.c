@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -197,6 +198,7 @@ static void socket_lose(struct xts_sock *s)
 	if (again_keeps(s))
 		return;
 	s->lost = true;
+	asked_connected(s);
 	kind_of(s)->lose(s);
 	status_state(s);
 }

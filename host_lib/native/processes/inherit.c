@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "core/asked.h"
 #include "core/call.h"
 #include "core/caller.h"
 #include "core/channel.h"
@@ -79,6 +80,7 @@ static void forget_channel(struct xts_sock *s)
 	s->credits = s->peer_window = 0;
 	s->readers = s->writers = s->callers = s->polled = 0;
 	s->call = NULL;
+	asked_connected(s);
 	s->cold->accept_first = s->cold->accept_last = NULL;
 	s->cold->accept_count = 0;
 	s->outbox_next = s->outbox_prev = s->blocked_next = s->cold->sharing.shared_next = NULL;

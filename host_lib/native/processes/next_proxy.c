@@ -133,8 +133,9 @@ static bool is_claimable(const struct xts_sock *s)
 
 bool move_connects_again(const struct xts_sock *s)
 {
-	return s->state == TCP_STATE_SYN_SENT && s->opening && !s->proxy_id && s->open && !s->cancelled && !s->closing &&
-	       !s->disconnecting && !s->pushing && !has_lost_call(s) && !s->lost && !s->cold->ulps.with_connect;
+	return s->state == TCP_STATE_SYN_SENT && s->opening && !s->proxy_id && s->open && !s->cancelled &&
+	       !s->closing && !s->disconnecting && !s->pushing && !has_lost_call(s) && !s->lost &&
+	       (!s->cold->ulps.with_connect || s->cold->asked_connect);
 }
 
 /* The same when the proxy's process has died: an answer that is due, or the answer to CLOSE, will not come. */

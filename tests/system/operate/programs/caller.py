@@ -231,6 +231,14 @@ class Calls:
 
         return call
 
+    def connect_with_push(self) -> Callable[[], bool]:
+        def call() -> bool:
+            with socket.create_connection(self.tls_peer, tls=Tls(server_hostname="localhost")) as on:
+                self.exchange(on)
+            return True
+
+        return call
+
     def receive(self) -> Callable[[], bool]:
         on = self.connected("receive")
         on.sendall(b"a")
@@ -262,6 +270,7 @@ CALLS = [
     "shut_listener",
     "push",
     "push_on_bound",
+    "connect_with_push",
 ]
 
 
