@@ -71,7 +71,33 @@ int xts_bind(int number, const struct sockaddr *address, socklen_t length)
 	return finish_of(number, r);
 }
 
-/* Sends CONNECT. Waits only for a transmit slot, or for another thread's first request. */
+/* Waits for a transmit slot, and for another thread's first request. The channel may end meanwhile, and the next one be
+ * there: then the socket is made again first, as before a call that finds it away. 0, with the slot; or -errno. */
+static int slot_for_connect(struct xts_sock *s, struct xts_tx_slot *slot)
+{
+	struct stack *st = s->stack;
+	uint32_t id = s->id;
+	int r;
+
+	do {
+		r = again_now(s);
+		if (!r)
+			r = first_request_wait(s);
+		if (!r && s->call)
+			r = wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS ? -ENOBUFS : -EAGAIN;
+		else if (!r)
+			r = channel_wait_slot(st, slot);
+		if (!r && (!socket_is_open(s, id) || s->away)) {
+			xts_queue_abandon(st->channel->queue, slot);
+			r = -EAGAIN;
+		}
+		if (!socket_is_open(s, id))
+			return -EBADF;
+	} while (r == -EAGAIN);
+	return r;
+}
+
+/* Sends CONNECT. */
 static int start(struct xts_sock *s, const struct xts_endpoint *peer, const struct connect_pushes *encoded)
 {
 	struct stack *st = s->stack;
@@ -87,18 +113,7 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 		/* The socket was bound, or had options set, before it was disconnected: those settings are lost, so the
 		 * connect must fail. */
 		return -EOPNOTSUPP;
-	do {
-		r = first_request_wait(s);
-		if (!r && s->call)
-			r = wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS ? -ENOBUFS : -EAGAIN;
-		else if (!r)
-			r = channel_wait_slot(st, &slot);
-		if (!socket_is_open(s, id)) {
-			if (!r)
-				xts_queue_abandon(st->channel->queue, &slot);
-			return -EBADF;
-		}
-	} while (r == -EAGAIN);
+	r = slot_for_connect(s, &slot);
 	if (r)
 		return r;
 	if (s->phase != PHASE_UNCONNECTED || s->state != TCP_STATE_CLOSE || (s->opening && !s->proxy_id)) {

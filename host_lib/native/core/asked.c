@@ -264,8 +264,8 @@ static int ask_again(struct xts_sock *s, const struct asked *e)
 	int r;
 
 	memcpy(call.value, e->value, e->length);
-	r = call_proxy(s, &call);
-	explicit_bzero(call.value, e->length);
+	r = call_proxy(s, &call); /* if the program has closed the socket meanwhile, e is gone */
+	explicit_bzero(call.value, sizeof call.value);
 	return r;
 }
 

@@ -55,7 +55,7 @@ static int call_begin(struct xts_sock *s, uint8_t type, bool makes, struct xts_t
 		/* After a CONNECT the proxy knows the socket by our number (PROTOCOL.md, "Identifiers"): an option must
 		 * not wait for the outcome of a connect, which may take minutes. After CANCEL it knows none by it. */
 		r = s->opening && s->state == TCP_STATE_SYN_SENT && !s->closing ? 0 : first_request_wait(s);
-		if (r || (s->away && !makes))
+		if (r || (s->away && !makes) || making_is_cut(s))
 			return r ? r : -ENETDOWN;
 		if (turn_is_elsewhere(s) && !is_about_turns(type)) {
 			r = turn_use(s);
@@ -184,6 +184,8 @@ static int call_once(struct xts_sock *s, struct call *call)
 		if (s->call == call)
 			s->call = NULL;
 		wake(st, &s->callers); /* the turn of the next caller */
+		if (!r && call->makes && making_is_cut(s))
+			r = -ENETDOWN; /* by whoever has answered, the socket is gone */
 	}
 	return r ? r : -call->error;
 }

@@ -107,6 +107,8 @@ struct xts_sock {
 	bool away : 1;
 	/* a thread makes the proxy's socket: if that one is closed, this one remains as it is */
 	bool making : 1;
+	bool tried
+		: 1; /* a thread is about that; without `making`: what it has made so far has ended with its channel */
 	bool done : 1; /* the TCP peer's FIN has come (SOCK_DONE) */
 	bool nonblocking : 1, close_on_exec : 1;
 	bool linger : 1, abort : 1;   /* SO_LINGER; abort: CLOSE carries ABORT */
@@ -164,6 +166,12 @@ struct xts_sock {
 };
 /* Those who make it larger have to say why (tests/system/sockets/test_memory_of_connections.py). */
 _Static_assert(sizeof(struct xts_sock) <= 328, "memory of a socket");
+
+/* Has its channel ended while it was made again? What was made of it has ended, too, and nothing may follow. */
+static inline bool making_is_cut(const struct xts_sock *s)
+{
+	return s->away && !s->making;
+}
 
 /* To be called after a wait, with the number from before it: see above. */
 static inline bool socket_is(const struct xts_sock *s, uint32_t id)

@@ -18,7 +18,8 @@
  *     s->writers          send, connect, the handshake of a push         credits, frames, the outcome, READY, a signal
  *     s->callers          first_request_wait(), open_once():             the reply to it
  *                         another's first request
- *                         call_begin(), start(): another's call          its end (call_proxy)
+ *                         call_begin(), slot_for_connect():              its end (call_proxy)
+ *                         another's call
  *                         call_once()                                    the reply, or another process of the proxy
  *                         socket_disconnect()                            CLOSED (socket_disconnected)
  *                         again_undo()                                   CLOSED (socket_disconnected)

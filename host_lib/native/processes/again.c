@@ -23,6 +23,10 @@
  * proxy has not heard yet. The same holds for EACCES of a socket that other processes have: a worker that has given up
  * root may not bind to port 80, and waits for its parent, which may.
  *
+ * One thread at a time makes a socket (`tried`). Its channel may end meanwhile, and another be there when the thread
+ * goes on: it gives up then (making_is_cut()), and only after that another thread begins. So no request is missing at
+ * the next proxy, and the list of requests stays as it is while a thread is in it.
+ *
  * If several processes have a socket, each comes here by itself. The first makes it, under the key that all know, and
  * the others join it (shared_listener.c, shared_datagram.c).
  */
@@ -148,6 +152,8 @@ int again_undo(struct xts_sock *s)
 {
 	uint32_t id = s->id;
 
+	if (making_is_cut(s))
+		return -ENETDOWN;
 	if (!s->proxy_id && !s->opening)
 		return s->stack->channel ? 0 : -ENETDOWN;
 	s->making = s->disconnecting = s->closing = s->abort = true;
@@ -159,8 +165,8 @@ int again_undo(struct xts_sock *s)
 			break;
 	if (!socket_is_open(s, id))
 		return -EBADF;
-	s->making = s->away;
-	return s->stack->channel ? 0 : -ENETDOWN;
+	s->making = s->making && s->away;
+	return s->stack->channel && !making_is_cut(s) ? 0 : -ENETDOWN;
 }
 
 static int make(struct xts_sock *s)
@@ -224,7 +230,8 @@ static void tell(struct xts_sock *s, int error)
 	socket_changed(s, EPOLLIN | EPOLLERR);
 }
 
-static void try_one(struct xts_sock *s)
+/* False: the channel has ended meanwhile, and there may be another one. */
+static bool make_or_tell(struct xts_sock *s)
 {
 	uint32_t id = s->id;
 	uint8_t refusal;
@@ -233,18 +240,33 @@ static void try_one(struct xts_sock *s)
 	s->making = true;
 	r = make(s);
 	if (!socket_is_open(s, id))
-		return;
-	wake(s->stack, &s->callers); /* that wait in again_now() */
-	if (!r && s->stack->channel) {
+		return true;
+	if (!r && s->stack->channel && !making_is_cut(s)) {
 		came_back(s);
-		return;
+		return true;
 	}
 	refusal = s->refusal;
 	if (!s->stack->channel || again_undo(s))
-		return;
+		return false;
 	s->making = false;
 	s->refusal = refusal;
 	tell(s, -r);
+	return true;
+}
+
+static bool try_one(struct xts_sock *s)
+{
+	struct stack *st = s->stack;
+	uint32_t id = s->id;
+	bool done;
+
+	s->tried = true;
+	done = make_or_tell(s);
+	if (!socket_is(s, id))
+		return true;
+	s->tried = false;
+	wake(st, &s->callers); /* that wait in again_now() */
+	return done;
 }
 
 static bool attach(struct stack *st)
@@ -262,11 +284,13 @@ int again_now(struct xts_sock *s)
 		return s->lost ? -ENETDOWN : 0;
 	if (!st->channel && (st->again.failed || !attach(st)))
 		return -ENETDOWN;
-	while (socket_is_open(s, id) && s->away && s->making && st->channel)
-		if (wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS)
-			return -ENOBUFS;
-	if (socket_is_open(s, id) && s->away && st->channel)
-		try_one(s);
+	while (socket_is_open(s, id) && s->away && st->channel)
+		if (s->tried) {
+			if (wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS)
+				return -ENOBUFS;
+		} else if (try_one(s)) {
+			break;
+		}
 	return !socket_is_open(s, id) ? -EBADF : s->away ? -ENETDOWN : 0;
 }
 
@@ -278,8 +302,8 @@ static void try_all(struct stack *st)
 		return;
 	/* The lock is released in between, but an index in the table stays valid. */
 	while (st->channel && (s = table_next(st, s)))
-		if (s->away && s->open && !s->closing && !s->own.taking && !s->making)
-			try_one(s);
+		if (s->away && s->open && !s->closing && !s->own.taking && !s->tried)
+			(void)try_one(s);
 }
 
 void again_tick(struct stack *st, uint64_t *deadline_ns)

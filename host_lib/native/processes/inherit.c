@@ -129,6 +129,7 @@ void inherit_after_fork(struct xts_sock *s)
 	     was_connected = s->state == TCP_STATE_ESTABLISHED;
 
 	forget_channel(s);
+	s->tried = false;
 	s->own.inherited = NOT_INHERITED;
 	if ((fresh && !by_key && !s->away) || s->lost) {
 		passed_after_fork(s, false);
