@@ -342,7 +342,9 @@ class ShmChannels:
             raise OSError(errno.EUSERS, problem)
 
     def _granted(self, attached: Attached) -> None:
-        """A worker has the channel before the process hears of it. So if none can take it, the process hears why."""
+        """A worker has the channel before the process hears of it. So if none can take it, the process hears why. If
+        the workers have died, another process goes on, which does not know the channel: recover() has its host attach
+        again. Else the proxy ends, which the host sees, too."""
         client = attached.tag
         assert isinstance(client, _Client)
         counts = {worker: 0 for worker in self.workers}
@@ -353,6 +355,8 @@ class ShmChannels:
         life_fd = attached.connection.fileno()
         try:
             worker.add_channel(client.area.end(PROXY), client.queue_id, client.tenant, life_fd, client.owner)
+        except BrokenPipeError:
+            LOG.debug("queue %d: its worker has died before it had it", client.queue_id)
         except OSError:
             self.refusals += 1
             raise

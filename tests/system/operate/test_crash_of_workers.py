@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import signal
 import socket
@@ -140,6 +141,36 @@ def test_what_changes_hands_goes_on(kind: str, crashes: int = 4) -> None:
     assert {status for status, _ in turns} <= {0, errno.ECONNRESET}, turns
     assert sum(status != 0 for status, _ in turns) <= crashes / 2, turns
     assert max(seconds for _, seconds in turns) < 5, turns  # it was 12
+
+
+ATTACHING = """
+import socket, sys
+import xts_socket
+made = xts_socket.socket()
+made.connect((sys.argv[1], int(sys.argv[2])))
+print(len(made.getsockname()), flush=True)
+"""
+
+
+def asks(pid: int) -> bool:
+    """Has it sent its request for a queue, and waits for the answer?"""
+    named = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    sleeps = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    return sleeps and any(name.startswith("socket:") for name in named)
+
+
+def test_a_process_that_attaches_at_that_moment() -> None:
+    """Its request has come before the supervisor knows that the workers are dead."""
+    with crashing("shm") as where, echo_server(where.place) as port:
+        os.kill(where.pid, signal.SIGSTOP)
+        arguments = ["-c", ATTACHING, peer_address(where.place), str(port)]
+        with where.place.program(arguments, interposed=False) as process:
+            wait(lambda: asks(process.pid), "the request for a queue")
+            where.crash(signal.SIGKILL)
+            os.kill(where.pid, signal.SIGCONT)
+            assert process.stdout
+            assert process.stderr
+            assert process.stdout.readline() == "2\n", process.stderr.read()
 
 
 @pytest.mark.parametrize("kind", KINDS)
