@@ -51,6 +51,12 @@ def too_often(most: int) -> str:
     )
 
 
+def _hand_over(keys: KeyProcess, process: WorkerProcess) -> None:
+    """Gives the workers the connections to another key process."""
+    process.renew_keys(keys.connections)
+    keys.handed_over()
+
+
 class KeyCrashes:
     """Those of the key process."""
 
@@ -69,10 +75,11 @@ class KeyCrashes:
         try:
             with sandbox.reading():
                 problems = keys.start_again(open_key)
-            process.renew_keys(keys.connections)
+            _hand_over(keys, process)
+        except BrokenPipeError:
+            LOG.debug("the workers have died as well: the next process gets the connections to the keys")
         except OSError as error:
             return f"no other process has the keys: {error.strerror or error}; the proxy ends"
-        keys.handed_over()
         LOG.error("%s: %s; another process has its keys", keys.child.name, how)
         for problem in problems:
             LOG.error("%s", problem)
@@ -123,6 +130,8 @@ class Crashes:
         with sandbox.reading():
             material = protocols.gather(config)
         done, notes = process.succeed(config, material)
+        if keys.connections:  # that process has died, too
+            _hand_over(keys, process)
         for line in done:
             LOG.info("sandbox of workers: %s", line)
         log_notes(notes)

@@ -125,6 +125,8 @@ class WorkerLog:
         except TimeoutError:  # try again in a second
             self._budget = 0
             return
+        except BrokenPipeError:  # it has died: the supervisor learns that from the process itself, and says so
+            return
         for line in lines:
             found = _ABOUT.match(line)
             tenant, queue = found.groups() if found else (None, None)

@@ -321,6 +321,10 @@ class Supervisor:
         """Without the workers' process: see Crashes.go_on()."""
         if self.state != "running" or not self.process or not self.channels or not self._protocols or not self.keys:
             return "the proxy ends"
+        if self.keys.child.ended():
+            asyncio.get_running_loop().remove_reader(self.keys.child.fileno())
+            if why := self._go_on_with_keys():
+                return why
         why = self.crashes.go_on(self.config, self.process, self.channels, self._protocols, self.keys)
         if not why:
             asyncio.get_running_loop().add_reader(self.process.child.fileno(), self._on_child, self.process.child)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 import random
 import resource
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 import pytest
+from beds import process_tree
 from beds.crashes import (
     AUTHORITY,
     ISSUED,
@@ -33,6 +35,7 @@ from beds.crashes import (
 )
 from beds.dialogues import peer_address
 from beds.operated_proxy import wait
+from beds.ready import readable
 from beds.ulp_tls import VERSIONS, client_context, server_context, updates_keys
 from xts_proxy.config.config_limits import DESCRIPTORS_MAX
 
@@ -71,6 +74,28 @@ def test_what_is_at_rest_goes_on(kind: str, version: ssl.TLSVersion, crashes: in
             assert use(on, peers) == {"failures": [], "used": idle + len(peers)}
         assert len(peers) == crashes * LISTENERS
         assert sum(worker["torn"] for worker in bed.status()["workers"]) == 0
+
+
+PROCESSES = ("xts-workers", "xts-keys")
+
+
+@pytest.mark.parametrize("names", [PROCESSES, PROCESSES[::-1]])
+def test_the_process_with_the_keys_dies_as_well(names: tuple[str, str], idle: int = 5) -> None:
+    """The supervisor hears of both ends at once."""
+    version = ssl.TLSVersion.TLSv1_3
+    with with_tls("shm", version, idle) as (bed, on), ExitStack() as stack:
+        pids = [process_tree.one(bed.pid, name) for name in names]
+        os.kill(bed.pid, signal.SIGSTOP)
+        for pid in pids:
+            ended = os.pidfd_open(pid)
+            os.kill(pid, signal.SIGKILL)
+            assert readable(ended, 10)
+            os.close(ended)
+        os.kill(bed.pid, signal.SIGCONT)
+        assert use(on, []) == {"failures": [], "used": idle}
+        peers = [stack.enter_context(one) for one in accepted(bed, on, version)]
+        assert use(on, peers) == {"failures": [], "used": idle + len(peers)}
+        assert "Traceback" not in (bed.place.directory / "log").read_text()
 
 
 READER = """
