@@ -57,6 +57,7 @@ struct connection {
 #ifdef XTS_DEBUG
 	uint8_t ticket; /* the request that will be answered from its state (channel/tickets.h) */
 #endif
+	bool fin_of_another : 1;               /* the host that had it before has sent FIN */
 	bool waits_for_turn : 1;               /* something was noted and waits for its turn (wait_reasons.h) */
 	uint8_t waits_for[2];                  /* enum xts_wait, by direction (wait_reasons.h) */
 	uint8_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */

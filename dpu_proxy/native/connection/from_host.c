@@ -18,11 +18,13 @@ static bool take_data(struct channel *ch, struct connection *c, struct batch_ent
 		channel_violation(ch, "data on a socket that is not connected", c->proxy_id);
 		return false;
 	}
-	if (xts_credit_receive(&c->grant, credits) || c->tcp.fin_wanted) {
+	if (xts_credit_receive(&c->grant, credits) || (c->tcp.fin_wanted && !c->fin_of_another)) {
 		channel_violation(ch, "data beyond credits or after FIN", c->proxy_id);
 		return false;
 	}
-	if (c->state == CONNECTION_FAILED || c->reset_sent)
+	if (c->tcp.fin_wanted)
+		connection_fail(c, EPIPE); /* this host may not know of it, and its other sockets shall not suffer */
+	if (c->state == CONNECTION_FAILED || c->reset_sent || c->tcp.fin_wanted)
 		return false; /* dropped: the host knows of the end, or will soon */
 	e->skip = skip;
 	e->bytes = length;

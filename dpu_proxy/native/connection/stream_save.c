@@ -89,6 +89,7 @@ int stream_load(struct connection *c, struct tcp_side *from, const struct kind_r
 		return ENOBUFS;
 	}
 	c->tcp.received_bytes = c->tcp.accepted_bytes = 0; /* over this channel */
+	c->fin_of_another = c->tcp.fin_wanted;
 	connection_enter(c, CONNECTION_ESTABLISHED);
 	/* layers may hold bytes that epoll does not report */
 	c->readable = c->tcp.error || c->tcp.pushed || c->tcp.returned.last;

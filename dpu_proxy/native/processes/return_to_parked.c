@@ -73,6 +73,20 @@ bool parked_is_returned(struct channel *ch)
 	return any;
 }
 
+/* With the lock held. If nothing has come back there may have been nothing to return, and who takes the connection next
+ * knows how much its last process had read. After a part there was more. What has no returner came from another process
+ * of the proxy, and its host has not claimed it. */
+static void is_left_unreturned(struct parked *p)
+{
+	if (p->coming.last || !p->returner) {
+		parked_end(&p->keyed);
+		return;
+	}
+	list_remove(&p->returning);
+	p->returner = NULL;
+	p->died = true;
+}
+
 bool parked_end_one_of(struct channel *ch)
 {
 	bool any;
@@ -80,7 +94,7 @@ bool parked_end_one_of(struct channel *ch)
 	registry_lock();
 	any = !list_empty(&ch->returning);
 	if (any)
-		parked_end(&list_entry(ch->returning.next, struct parked, returning)->keyed);
+		is_left_unreturned(list_entry(ch->returning.next, struct parked, returning));
 	registry_unlock();
 	return any;
 }

@@ -206,6 +206,47 @@ def test_a_holder_that_dies_leaves_it(worker: Worker, join: Join, server: socket
         assert peer.recv(10) == b"on"
 
 
+@pytest.mark.parametrize("unread", [0, 5])
+def test_a_holder_that_dies_before_it_returns_leaves_it(
+    worker: Worker, join: Join, server: socket.socket, unread: int
+) -> None:
+    """It may have read all that it was sent: who takes it compares."""
+    holder, asker = join(worker), join(worker)
+    key, first, peer = named(holder, server)
+    with peer:
+        first.send(b"last", "FIN")
+        peer.sendall(bytes(unread))
+        receive_all(first, unread)
+        assert first.park(key).error == 0
+        assert take(asker, key).error == errno.EBUSY
+        goodbye(holder)
+        second, answer = taken(asker, key)
+        fields = answer.fields
+        assert (fields["died"], fields["delivered_bytes"], fields["accepted_bytes"]) == (1, unread, 4)
+        assert peer.recv(10) == b"last" and peer.recv(10) == b""
+        peer.sendall(b"on")
+        assert receive_all(second, 2) == b"on"
+
+
+def test_what_is_sent_after_the_fin_of_another_process_ends_this_connection_only(
+    worker: Worker, join: Join, server: socket.socket
+) -> None:
+    """The process may not know of the FIN."""
+    holder, asker = join(worker), join(worker)
+    key, first, peer = named(holder, server)
+    second, second_peer = connected(asker, server)
+    with peer, second_peer:
+        first.send(b"last", "FIN")
+        assert first.park(key).error == 0
+        returns(holder, key)
+        taken(asker, key)[0].send(b"more")
+        answer = asker.expect("XTS_REPLY_RECV")
+        assert (answer.flags, answer.error) == (codec.flags("RESET"), errno.EPIPE)
+        assert peer.recv(10) == b"last"
+        second.send(b"goes on")
+        assert second_peer.recv(10) == b"goes on"
+
+
 def test_what_was_returned_and_not_sent_again_survives_the_next_turns(
     worker: Worker, join: Join, server: socket.socket
 ) -> None:
