@@ -245,6 +245,9 @@ void socket_drop_queue(struct xts_sock *s);   /* of a listener: resets what wait
 void socket_close(struct xts_sock *s);        /* this, the last and the next two: processes/closing.c */
 void socket_end(struct xts_sock *s);
 void sockets_lose(struct stack *st); /* its channel has died */
+/* The process ends. GOODBYE ends connections as close(2) does, except those of which only this process knows that the
+ * peer has to get a reset: with unread bytes, or with SO_LINGER of 0. */
+void sockets_at_exit(struct stack *st);
 /* The same for those that do not move to the proxy's next process. */
 void sockets_lose_unclaimed(struct stack *st);
 int take_error(struct xts_sock *s); /* sock_error(): -errno or 0, and clears it */

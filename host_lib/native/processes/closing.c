@@ -150,6 +150,30 @@ int socket_disconnect(struct xts_sock *s)
 	return socket_is_open(s, id) ? 0 : -EBADF;
 }
 
+/* --- with its process -------------------------------------------------------------------------------------------- */
+
+static bool is_of_this_process_alone(const struct xts_sock *s)
+{
+	return s->proxy_id && !s->closing && !s->lost && !s->own.common && !s->own.offered &&
+	       s->own.inherited == NOT_INHERITED && s->own.moved == NOT_MOVED;
+}
+
+void sockets_at_exit(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	channel_pump(st); /* what has come */
+	while (st->channel && (s = table_next(st, s))) {
+		bool abort = s->linger && !s->linger_s;
+
+		if (s->state != TCP_STATE_ESTABLISHED || !kind_of(s)->lingers || !is_of_this_process_alone(s) ||
+		    !(abort || s->unread || s->cold->pdu_first))
+			continue;
+		s->abort = abort;
+		start_closing(s);
+	}
+}
+
 /* --- with its channel --------------------------------------------------------------------------------------------- */
 
 /* What happens to a socket when its channel dies, according to PROTOCOL.md. */

@@ -218,6 +218,7 @@ static void before_exit(struct stack *st)
 	for (unsigned i = 0; i < SOCKET_KINDS; i++)
 		socket_kinds[i]->at_exit(st);
 	sharers_at_exit(st);
+	sockets_at_exit(st);
 	stack_settle(st);
 	channel_say_goodbye(st);
 	figures_close(st);
