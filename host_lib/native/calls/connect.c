@@ -18,6 +18,7 @@
 #include "core/status_page.h"
 #include "link/credit.h"
 #include "processes/again.h"
+#include "processes/take_over.h"
 #include "queues/queue.h"
 #include "ulps/pushed.h"
 #include "waiting/mirror.h"
@@ -277,13 +278,14 @@ int stream_shutdown(struct xts_sock *s, int how)
 		socket_changed(s, STATE_CHANGE);
 		return -ENOTCONN;
 	}
-	if (turn_is_elsewhere(s))
-		return -EAGAIN; /* table_use() could not take it over */
+	if (turn_is_elsewhere(s)) /* table_use() could not take it over */
+		return common_shuts_later(s, bits) ? 0 : -EAGAIN;
 	if (is_over(s)) {
 		socket_changed(s, STATE_CHANGE);
 		return -ENOTCONN;
 	}
 	s->shutdown |= bits;
+	common_tell_shutdown(s);
 	if ((bits & SEND_SHUTDOWN) && !(before & SEND_SHUTDOWN))
 		outbox_add(s, TODO_FIN);
 	status_state(s);

@@ -18,6 +18,7 @@
 #include "core/reason.h"
 #include "core/socket.h"
 #include "core/stack.h"
+#include "core/status_page.h"
 #include "processes/inherit.h"
 #include "processes/key_renewal.h"
 #include "processes/passed_copies.h"
@@ -83,6 +84,43 @@ void common_tell_counts(struct xts_sock *s)
 	atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->cold->sharing.sent_before);
 }
 
+void common_tell_shutdown(struct xts_sock *s)
+{
+	/* that the stream has ended the proxy tells each process that takes it */
+	if (s->own.common)
+		s->own.common->shutdown |= s->done ? s->shutdown & SEND_SHUTDOWN : s->shutdown;
+}
+
+/* Programs do not look at what shutdown() returns. Whoever has the connection next, or has it now and looks, does it. */
+bool common_shuts_later(struct xts_sock *s, uint8_t bits)
+{
+	if (!s->own.common)
+		return false;
+	s->shutdown |= bits;
+	s->own.common->shutdown |= bits;
+	s->cold->sharing.shuts_later = true;
+	if (s->cold->sharing.sought_for < PURPOSE_USE)
+		s->cold->sharing.sought_for = PURPOSE_USE;
+	common_look_soon(s->stack);
+	status_state(s);
+	socket_changed(s, STATE_CHANGE);
+	return true;
+}
+
+/* Another process has shut down what this one holds. */
+static void follow_shutdown(struct xts_sock *s)
+{
+	uint8_t bits = s->own.common->shutdown & (uint8_t)~s->shutdown & SHUTDOWN_MASK;
+
+	if (!bits || s->state != TCP_STATE_ESTABLISHED)
+		return;
+	s->shutdown |= bits;
+	if (bits & SEND_SHUTDOWN)
+		outbox_add(s, TODO_FIN);
+	status_state(s);
+	socket_changed(s, STATE_CHANGE);
+}
+
 /* From now on this process counts, for the others, how much it reads and sends. */
 static bool become_common(struct xts_sock *s)
 {
@@ -92,6 +130,9 @@ static bool become_common(struct xts_sock *s)
 	if (!s->own.common)
 		return false;
 	atomic_store(&s->own.common->torn, false);
+	s->own.common->shutdown = 0;
+	if (s->state == TCP_STATE_ESTABLISHED)
+		common_tell_shutdown(s);
 	common_tell_counts(s);
 	/* A process that had it before, with the key from then, has it no longer. */
 	if (!s->cold->sharing.key || s->stack->channel->link.features & XTS_FEATURE_RENEW_KEY)
@@ -376,12 +417,15 @@ static bool is_kept_elsewhere(const struct xts_sock *s)
 
 static bool is_sought(const struct xts_sock *s)
 {
-	return s->own.inherited != NOT_INHERITED && (s->polled || s->watches || s->mirror);
+	return s->own.inherited != NOT_INHERITED &&
+	       (s->polled || s->watches || s->mirror || s->cold->sharing.shuts_later);
 }
 
 /* Does any other process still have a copy of a connection that this process holds? */
 static void look(struct xts_sock *s, struct looking *l)
 {
+	if (s->own.inherited == NOT_INHERITED)
+		follow_shutdown(s);
 	if (s->own.ending)
 		look_after_closed(s, l);
 	else if (s->own.inherited == NOT_INHERITED && !common_others_have(s, &l->living))

@@ -79,7 +79,7 @@ bool turn_give_up(struct xts_sock *s)
 	if (!is_between_calls(s))
 		return false;
 	if (s->own.common) {
-		s->own.common->shutdown = s->shutdown & SEND_SHUTDOWN;
+		s->own.common->shutdown |= s->shutdown & SEND_SHUTDOWN;
 		s->own.common->ulps = s->cold->ulps;
 		s->own.common->pdu_read = s->cold->pdu_first && !s->cold->pdu_first->stream ? s->cold->pdu_first->read :
 											      0;

@@ -30,6 +30,10 @@
  * bytes went each way. If the holder had not read all that was sent to it, or the proxy did not receive all that the
  * holder had sent, the connection is lost (ECONNRESET), else it goes on.
  *
+ * What a program has shut down is in that file too, from the call on, so that it is known after a death. A process that
+ * does not have the connection, and is not given it at once, only notes it: whoever takes the connection next, or the
+ * holder with its next look, carries it out. FIN may so be sent twice, which is one FIN to the proxy.
+ *
  * Over exec() the keys pass in a memfd, with the number of the relatives' file. A connection that no other process has
  * is parked under a key, and its unread bytes are in that memfd too.
  *

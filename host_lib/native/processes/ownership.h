@@ -67,6 +67,7 @@ struct sharing {
 	uint64_t taken_ns;    /* when it took it over last */
 	uint64_t sought_ns;   /* a poll waits for it: when this process last asked for it */
 	uint8_t sought_for;   /* the greatest purpose for which a call wanted it that could not wait */
+	bool shuts_later;     /* it has shut it down, and has not had it since */
 	bool silent;          /* such a call has waited for its holder in vain */
 	uint64_t unknown_ns;  /* since when the proxy does not know its key; 0: it was never asked, or knew it */
 	uint32_t pdu_read;    /* bytes of the next PDU to come that another process has read */

@@ -39,9 +39,9 @@ struct common {
 	_Atomic uint32_t keeper; /* 1 + the slot of a process that has closed it and keeps it for the others; 0: none */
 	/* Written by the process that uses the connection, for the next one. The counters cover that process's use. */
 	_Atomic uint64_t read_bytes, sent_bytes;
-	uint8_t shutdown;
-	_Atomic uint8_t torn; /* bytes went with a process that was killed: it has ended for all that have it */
-	uint32_t pdu_read;    /* of the first PDU that is returned: bytes that were read before */
+	_Atomic uint8_t shutdown; /* what programs have shut down, or will have when a process uses it next */
+	_Atomic uint8_t torn;     /* bytes went with a process that was killed: it has ended for all that have it */
+	uint32_t pdu_read;        /* of the first PDU that is returned: bytes that were read before */
 	struct ulps ulps;
 	_Atomic uint64_t key;      /* the one in force */
 	_Atomic uint32_t left;     /* a process has left that knows it */

@@ -9,8 +9,9 @@
  *     recv, send on a blocking socket                  its own time-out,     EAGAIN
  *                                                      or ANSWER_NS          ETIMEDOUT
  *     recv, send with O_NONBLOCK or MSG_DONTWAIT       AT_ONCE_NS            EAGAIN
- *     getsockopt, shutdown and others that never       AT_ONCE_NS, or        EAGAIN
- *     wait in the kernel                               SOON_NS if blocking
+ *     getsockopt and others that never wait in the     AT_ONCE_NS, or        EAGAIN
+ *     kernel                                           SOON_NS if blocking
+ *     shutdown                                         the same              0: done with the next use
  *     poll, and the progress thread for a sleeping one not at all            not ready
  *
  * The kernel waits in all of these, for the lock of a socket that another process is using; that process runs. So does
@@ -83,7 +84,6 @@ static void read_common(struct xts_sock *s)
 	const volatile struct common *c = s->own.common; /* read once: a relative may write to it meanwhile */
 	struct ulps ulps = c->ulps;
 
-	s->shutdown |= c->shutdown & SEND_SHUTDOWN;
 	if (ulps.depth[ULPS_RECEIVE] <= ULP_DEPTH && ulps.depth[ULPS_SEND] <= ULP_DEPTH)
 		s->cold->ulps = ulps;
 	s->cold->ulps.sending = s->cold->ulps.handshaking = false;
@@ -93,7 +93,13 @@ static void read_common(struct xts_sock *s)
 void turn_is_taken(struct xts_sock *s, bool died)
 {
 	s->cold->sharing.pdu_read = 0;
-	if (s->own.common && !died)
+	if (!s->own.common)
+		return;
+	s->cold->sharing.shuts_later = false;
+	s->shutdown |= s->own.common->shutdown & SHUTDOWN_MASK;
+	if (s->shutdown & SEND_SHUTDOWN)
+		outbox_add(s, TODO_FIN); /* nobody may have sent it yet; a second one does nothing */
+	if (!died)
 		read_common(s);
 }
 

@@ -57,6 +57,9 @@ void common_after_fork_parent(struct stack *st);
 bool common_inherited(struct xts_sock *s); /* in the child: it has a copy */
 /* The others can see how much this process, which holds it, has read and sent. */
 void common_tell_counts(struct xts_sock *s);
+void common_tell_shutdown(struct xts_sock *s); /* ... and which directions its program has shut down */
+/* The program shuts a connection down that another process has now and does not give up at once. False: not possible. */
+bool common_shuts_later(struct xts_sock *s, uint8_t bits);
 int common_make(struct xts_sock *s); /* other processes will have it: 0; -EOPNOTSUPP, -ENOMEM: not possible */
 /* As the relatives_*() functions of these names, for relatives and for programs that the connection was passed to. */
 bool common_others_have(struct xts_sock *s, struct living *living);
