@@ -121,7 +121,11 @@ static void taken(struct xts_sock *s, const struct call *call)
 		common_tell_counts(s);
 		progress_need(s->stack); /* the progress thread answers YIELD while the application is elsewhere */
 	}
-	(void)key_renew(s);
+	/* If this process is killed, the proxy need not wait for others: most often a parent has closed its copy. */
+	if (s->own.common && !s->own.ending && !common_others_have(s, NULL))
+		common_forget(s);
+	else
+		(void)key_renew(s);
 	if (s->cold->sharing.asked_for)
 		turn_is_asked_for(s);
 	status_state(s);

@@ -11,6 +11,7 @@ from beds.interposed_place import OnTheKernel, Place
 PROGRAM = str(Path(__file__).with_name("programs") / "last_words.py")
 OUTCOMES = {
     "shut_and_killed": "EPIPE, b'mine', b'goes on'",
+    "killed_with_the_last_copy": "b'mine', b''",
     "shut_for_reading": "b'', 0x2001, b'', b'sent'",
     "shut_while_it_is_elsewhere": "b'mine', b''",
     "all_was_read": "b'answer', b''",
