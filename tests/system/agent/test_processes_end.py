@@ -20,6 +20,7 @@ from beds.lab import raise_or_skip
 from beds.metrics import scrape
 from beds.ready import readable
 from xts_lab.lab import Lab
+from xts_lab.wire import Wire
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -181,6 +182,8 @@ def test_every_process_has_a_row(bed: Bed) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=[row.process for row in ROWS])
 def test_a_process_ends(bed: Bed, row: Row) -> None:
     lab = bed.lab
+    if row.name == "xts-workers" and lab.settings.wire is Wire.SWITCH:
+        pytest.skip("where frames have heads, the proxy ends with its workers (PROTOCOL.md, Crash)")
     for client in (bed.own, bed.relayed):
         client.works_again(20)
     parent, killed = bed.root(row), bed.pid(row)
