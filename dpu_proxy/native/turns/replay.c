@@ -105,7 +105,5 @@ void replay_take(struct channel *ch, const struct xts_head *head, const struct x
 		take(&h, head, frame, follows);
 		return;
 	}
-	if (!follows)
-		drop_all(ch, NULL);
 	take_carried(ch, head, frame);
 }

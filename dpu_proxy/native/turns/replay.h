@@ -13,7 +13,9 @@
  *
  * A trunk's frames carry those of the channels behind a relay. These exist when the relay has said HELLO; until then
  * what is theirs is in the list of channels that are expected (processes/move_relayed.c). What comes after that is
- * received by their own links.
+ * received by their own links. Each channel gives its frames back in its own time, so between frames of a trunk others
+ * are missing, which says nothing. Within a channel frames are given back in their order; what its own numbers say
+ * counts. A frame that was lost on the way is seen there, too: bytes are missing at the end then.
  */
 #ifndef XTS_REPLAY_H
 #define XTS_REPLAY_H

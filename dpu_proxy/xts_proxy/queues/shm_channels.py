@@ -239,6 +239,8 @@ class ShmChannels:
                 continue
             try:
                 sockets += self._recover(client, attached.connection.fileno())
+            except BrokenPipeError:
+                raise  # the workers have died again: the next ones get all channels
             except OSError as error:
                 LOG.error("queue %d: its process attaches again: %s", client.queue_id, error.strerror)
                 self.endpoint.take_back(attached)

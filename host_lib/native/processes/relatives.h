@@ -19,6 +19,14 @@
  * Two versions of this library may have the same file, before and after exec. So it says how it is laid out: where the
  * entries are, and how long each is. A later version adds members at the end of an entry, which earlier ones pass over;
  * it must not believe them in a file that an earlier one has made. Whatever else changes raises COMPATIBLE.
+ *
+ * Why not leave the count to the kernel? A descriptor for each connection, inherited and closed as the program's own,
+ * whose hang-up tells the process at its other end that the last copy is closed, would replace locks and bits. It was
+ * tried with 1,500 connections, on a busy machine: the first fork took 19 to 26 ms of CPU, and not 5 to 6.5; later ones
+ * as much as now. After the last of 8 processes was killed all ends were heard within 49 ms, and now within 60 s. But
+ * the other end takes as many descriptors, over AF_XDP the agent's for all programs of a host, and when that process is
+ * started again all hang up at once, which says nothing. So the count stays here. That the *last* process of a file has
+ * been killed, nobody sees: one such descriptor for each file would tell, at no cost for a connection.
  */
 #ifndef XTS_RELATIVES_H
 #define XTS_RELATIVES_H

@@ -12,25 +12,53 @@
 #include "queues/afxdp.h"
 #include "queues/afxdp_inside.h"
 
-/* Of the frames that the dead process had received and not given back, the last ones, with none missing, are received
- * once more: their descriptors are still in the ring, which has room for all chunks. */
+/* The first descriptor of the frame whose last one is before `end`, or `low`. */
+static uint32_t frame_begins(struct afxdp_queue *q, uint32_t end, uint32_t low)
+{
+	uint32_t at = end - 1;
+
+	while (at != low && xts_ring_descriptor(&q->rx, at - 1)->options & XDP_PKT_CONTD)
+		at--;
+	return at;
+}
+
+static bool all_are_lent(struct afxdp_queue *q, const bool *lent, uint32_t rx_chunks, uint32_t first, uint32_t end)
+{
+	for (uint32_t at = first; at != end; at++) {
+		uint64_t chunk = xts_ring_descriptor(&q->rx, at)->addr / XTS_CHUNK_BYTES;
+
+		if (chunk >= rx_chunks || !lent[chunk])
+			return false;
+	}
+	return true;
+}
+
+/* The frames that the dead process had received and not given back are received once more. Their descriptors are still
+ * in the ring, which has room for all chunks. Between two of them may be those of frames that were given back: channels
+ * behind a relay do that each in its own time. So the ones to keep are moved together, behind the ring's end that is
+ * ours. A frame is kept whole, or not at all; of a chunk the last descriptor counts. */
 static void receive_again(struct afxdp_queue *q, bool *lent, uint32_t rx_chunks, uint32_t entries)
 {
-	uint32_t again = 0, begins = 0;
+	uint32_t low = xts_ring_load(q->rx.producer) - entries, end = q->rx.ours, to = end;
 
-	while (again < rx_chunks && again < entries) {
-		const struct xdp_desc *d = xts_ring_descriptor(&q->rx, q->rx.ours - again - 1);
-		uint64_t chunk = d->addr / XTS_CHUNK_BYTES;
+	while (end != low) {
+		uint32_t first = frame_begins(q, end, low);
 
-		if (again && !(d->options & XDP_PKT_CONTD))
-			begins = again; /* behind the end of a frame, one begins */
-		if (chunk >= rx_chunks || !lent[chunk])
-			break;
-		again++;
+		if (first == low)
+			break; /* whether it begins there is not known */
+		if (all_are_lent(q, lent, rx_chunks, first, end)) {
+			for (uint32_t at = end; at != first;) {
+				const struct xdp_desc d = *xts_ring_descriptor(&q->rx, --at);
+
+				lent[d.addr / XTS_CHUNK_BYTES] = false;
+				*xts_ring_descriptor(&q->rx, --to) = d;
+			}
+		} else if (end == q->rx.ours && xts_ring_descriptor(&q->rx, end - 1)->options & XDP_PKT_CONTD) {
+			break; /* the rest of it is in the ring, and nothing may come between */
+		}
+		end = first;
 	}
-	for (uint32_t i = 1; i <= begins; i++)
-		lent[xts_ring_descriptor(&q->rx, q->rx.ours - i)->addr / XTS_CHUNK_BYTES] = false;
-	q->rx.ours -= begins;
+	q->rx.ours = to;
 }
 
 /* Chunks that the dead process had received. Those that are still in the receive ring come from there. Those that it

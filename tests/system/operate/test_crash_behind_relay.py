@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 from beds import process_tree
-from beds.crashes import SHARES, Crashing, Kept, carry, crashing, program
+from beds.crashes import SHARES, SIGNALS, Crashing, Kept, carry, crashing, program
 from beds.dialogues import echo_server, peer_address
 from beds.operated_proxy import wait
 from beds.ready import readable
@@ -97,6 +97,31 @@ def test_a_relay_that_ends_at_the_same_time_is_made_again() -> None:
                 assert readable(second.stdout, 20)
                 assert second.stdout.readline() == "made\n"
             wait(lambda: _behind(bed) == 0, "an end of what nobody has")
+
+
+def test_what_several_programs_do_goes_on(crashes: int = 6, programs: int = 3) -> None:
+    """Each channel gives its frames back in its own time, so that the trunk's have gaps."""
+    kept = Kept()
+    with crashing("relay") as bed, ExitStack() as stack:
+        running = [stack.enter_context(program(bed.place, 5)) for _ in range(programs)]
+        for on in running:
+            on.does("busy")
+        for number in range(crashes):
+            for on in running:
+                assert on.does("carried")["hangs"] == []
+            bed.crash(SIGNALS[number % 2])
+            for on in running:
+                said = on.does("carried")
+                assert said["hangs"] == []
+                kept.note("busy", 8, said["busy"])
+                kept.note("under way", 4, said["under way"])
+        for on in running:
+            on.does("quiet")
+            assert on.does("use")["failures"] == []
+    print(kept)
+    assert not [end for ends in kept.ended.values() for end in ends if "wrong" in end], kept
+    assert kept.share("busy") >= 0.97, kept
+    assert kept.share("under way") >= 0.9, kept
 
 
 @pytest.mark.long

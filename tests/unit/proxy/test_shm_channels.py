@@ -133,3 +133,27 @@ def test_what_was_made_for_a_process_that_there_is_no_room_for_is_closed(
                 client.close()
             channels.clients.clear()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(("number", "kept"), [(errno.EPIPE, True), (errno.ENOBUFS, False)])
+def test_the_next_workers_may_die_as_well(channels: ShmChannels, worker: FakeWorker, number: int, kept: bool) -> None:
+    """While they are given the channels: these wait for the ones after them. A channel that they refuse ends."""
+    path = channels.config.proxy.endpoint
+    attached: list[Any] = []
+    thread = threading.Thread(target=lambda: attached.append(attach(path, program="test")))
+    thread.start()
+    while thread.is_alive():
+        channels.endpoint.process(0.01)
+    thread.join()
+
+    def recover_channel(*_: Any) -> int:
+        raise OSError(number, os.strerror(number))
+
+    worker.recover_channel = recover_channel  # type: ignore[attr-defined]
+    if kept:
+        with pytest.raises(BrokenPipeError):
+            channels.recover()
+    else:
+        assert channels.recover() == 0
+    assert bool(channels.endpoint.attachments) == kept
+    attached[0].close()
