@@ -229,7 +229,12 @@ def taker(worker: Worker) -> Iterator[ScriptedHost]:
 def test_connections_that_a_host_has_not_returned_are_reset_in_turns(
     worker: Worker, taker: ScriptedHost, bystander: Bystander, connect: Connect, how: str
 ) -> None:
-    peers = [parked_and_not_returned(taker, connect)[1] for _ in range(MANY)]
+    """Of each a part has come, so that the rest is missing."""
+    peers = []
+    for _ in range(MANY):
+        key, peer = parked_and_not_returned(taker, connect, b"two")
+        taker.send("XTS_CMD_RETURN", b"x", key=key, kind=1, record_bytes=0)
+        peers.append(peer)
     second = ScriptedHost(taker.queue, taker.epoch + 1)
     with bystander.waits(lambda: sum(map(has_ended, peers))) as ended:
         if how == "goodbye":
