@@ -67,6 +67,12 @@ static int count_protocol(const struct connection *c, struct tcp_counts *now, st
 	return error;
 }
 
+/* In units; 0: it is not in lasting memory. */
+static uint32_t place_of(const struct spill_block *b)
+{
+	return (uint32_t)(lasting_offset(b) / LASTING_UNIT);
+}
+
 /* Where the kernel's counts are when the host's are 0. */
 static int count(const struct connection *c, bool counts, struct ledger_line *line)
 {
@@ -81,7 +87,7 @@ static int count(const struct connection *c, bool counts, struct ledger_line *li
 		error = count_protocol(c, &now, line);
 	line->read_from = now.read - c->tcp.received_bytes - returned_bytes(&c->tcp.returned);
 	line->written_from = now.written + c->tcp.out.spill.bytes - c->tcp.accepted_bytes;
-	line->spilled = (uint32_t)(lasting_offset(c->tcp.out.spill.head) / LASTING_UNIT);
+	line->spilled = place_of(c->tcp.out.spill.head);
 	line->spilled_from = (uint32_t)(now.written - c->tcp.out.sent_bytes);
 	return error;
 }
@@ -161,7 +167,7 @@ void ledger_write_spilled(int fd, const struct spill_block *first)
 
 	ledger_in_order();
 	if (line)
-		*(volatile uint32_t *)&line->spilled = (uint32_t)(lasting_offset(first) / LASTING_UNIT);
+		*(volatile uint32_t *)&line->spilled = place_of(first);
 	ledger_in_order();
 }
 

@@ -8,8 +8,6 @@
 #include "processes/parked.h"
 #include "ulp/lasting.h"
 
-#define ALL_MAX (UINT64_C(1) << 30) /* of all connections: as much as there can be in lasting memory */
-
 static struct found {
 	uint8_t *data; /* NULL: nothing */
 	uint32_t number, bytes;
@@ -18,7 +16,7 @@ static uint32_t found_count;
 
 void recover_spilled_begin(void)
 {
-	uint64_t left = ALL_MAX;
+	uint64_t left = LASTING_BYTES; /* of all connections: lines may name a block twice */
 	uint32_t count = ledger_lines_used();
 
 	found = calloc(count, sizeof *found);

@@ -14,14 +14,14 @@ static void drop(struct parked *p)
 	spill_free(&p->tcp.out.spill);
 }
 
-/* Of one host, all that waits for it; NULL: of all. */
-static void drop_all(struct channel *ch, const uint64_t *ticket)
+/* Of one host, all that waits for it. */
+static void drop_all(struct channel *ch, uint64_t ticket)
 {
 	registry_lock();
 	for (struct list *node = ch->returning.next; node != &ch->returning; node = node->next) {
 		struct parked *p = list_entry(node, struct parked, returning);
 
-		if (!ticket || (p->keyed.key ^ *ticket) >> 32 == 0)
+		if ((p->keyed.key ^ ticket) >> 32 == 0)
 			drop(p);
 	}
 	registry_unlock();
@@ -58,11 +58,11 @@ static void take(const struct of_host *h, const struct xts_head *head, const str
 	struct xts_send m;
 
 	if (!follows || head->type == XTS_LINK_PART || head->type == XTS_LINK_BUNDLE)
-		drop_all(h->ch, &h->ticket);
+		drop_all(h->ch, h->ticket);
 	if (head->type != XTS_CMD_SEND)
 		return;
 	if (xts_send_decode(&m, frame->segment[0].iov_base, frame->bytes) || m.length != frame->bytes - XTS_SEND_BYTES) {
-		drop_all(h->ch, &h->ticket);
+		drop_all(h->ch, h->ticket);
 		return;
 	}
 	if (!m.length)

@@ -8,7 +8,6 @@
 
 #include "ulp/block_lists.h"
 
-#define ALL_BYTES (UINT64_C(1) << 30)
 #define BLOCK_MAX (UINT64_C(1) << 20) /* what is longer is ordinary */
 #define WORTH_BYTES (16u << 10)       /* to give back */
 #define TRIMMED_MAX 1024u             /* blocks of a size: others miss them meanwhile */
@@ -21,14 +20,14 @@ static uintptr_t page;
 
 int lasting_make(void)
 {
-	void *made = mmap(NULL, ALL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *made = mmap(NULL, LASTING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	int error;
 
 	if (made == MAP_FAILED)
 		return -errno;
 	page = (uintptr_t)sysconf(_SC_PAGESIZE);
-	(void)madvise(made, ALL_BYTES, MADV_DONTDUMP); /* it has what hosts and peers say */
-	error = block_lists_make(&blocks, made, ALL_BYTES);
+	(void)madvise(made, LASTING_BYTES, MADV_DONTDUMP); /* it has what hosts and peers say */
+	error = block_lists_make(&blocks, made, LASTING_BYTES);
 	if (!error)
 		memory = made;
 	return error;
@@ -36,7 +35,7 @@ int lasting_make(void)
 
 static bool has(const void *at)
 {
-	return memory && (uintptr_t)at - (uintptr_t)memory < ALL_BYTES;
+	return memory && (uintptr_t)at - (uintptr_t)memory < LASTING_BYTES;
 }
 
 void *lasting_take(size_t bytes)
@@ -77,7 +76,7 @@ uint8_t *lasting_of_thread(uint8_t **mine, uint8_t *otherwise, size_t bytes)
 void lasting_empty(void)
 {
 	if (memory)
-		(void)madvise(memory, ALL_BYTES, MADV_REMOVE);
+		(void)madvise(memory, LASTING_BYTES, MADV_REMOVE);
 }
 
 /* Whole pages only: blocks begin anywhere. */
@@ -120,5 +119,5 @@ uint64_t lasting_offset(const void *at)
 
 const uint8_t *lasting_at(uint64_t offset, uint64_t bytes)
 {
-	return memory && offset && offset < ALL_BYTES && bytes <= ALL_BYTES - offset ? memory + offset : NULL;
+	return memory && offset && offset < LASTING_BYTES && bytes <= LASTING_BYTES - offset ? memory + offset : NULL;
 }

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define LASTING_BYTES (UINT64_C(1) << 30) /* all of it */
 #define LASTING_UNIT 64u
 
 /* Makes it. 0 or -errno. Without it, memory is ordinary. */
