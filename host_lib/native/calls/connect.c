@@ -2,6 +2,7 @@
  * kernel. */
 #include <sys/epoll.h>
 
+#include "core/operation.h"
 #include "core/address.h"
 #include "core/arguments.h"
 #include "core/asked.h"
@@ -167,11 +168,16 @@ static int failed(struct xts_sock *s)
 	return r ? r : -ECONNABORTED;
 }
 
+static int connect_step(struct operation *op)
+{
+	return op->s->state == TCP_STATE_SYN_SENT ? STEP_WAITS : STEP_DONE;
+}
+
 int stream_connect(struct xts_sock *s, const struct sockaddr *address, socklen_t length,
 		   const struct connect_pushes *encoded)
 {
+	struct operation op = operation_to_send(s, connect_step, !s->nonblocking);
 	struct xts_endpoint peer;
-	uint64_t deadline;
 	int r, again = -EALREADY;
 
 	if (length < sizeof address->sa_family)
@@ -203,14 +209,11 @@ int stream_connect(struct xts_sock *s, const struct sockaddr *address, socklen_t
 			return r;
 		again = -EINPROGRESS;
 	}
-	deadline = deadline_after(s->send_timeout_ns);
-	while (s->state == TCP_STATE_SYN_SENT) {
-		if (s->nonblocking)
-			return again;
-		r = wait_to_send(s, deadline, true);
-		if (r)
-			return r == -EAGAIN ? again : r;
-	}
+	op.deadline_ns = deadline_after(s->send_timeout_ns); /* from the time on when CONNECT has left */
+	op.spins = op.pumped = true;
+	r = operation_run(&op);
+	if (r)
+		return r == -EAGAIN ? again : r;
 	if (s->state == TCP_STATE_CLOSE)
 		return failed(s);
 	socket_enter(s, s->state, PHASE_CONNECTED);

@@ -8,10 +8,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include "core/operation.h"
 #include "core/arguments.h"
 #include "core/received_data.h"
 #include "core/channel.h"
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/outbox.h"
 #include "core/receive_callback.h"
@@ -24,7 +24,6 @@
 #include "ulps/ktls.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
-#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 
@@ -47,31 +46,72 @@ static int64_t take(struct xts_sock *s, const struct sink *to, size_t done, int 
 	return n;
 }
 
-/* Nothing is available (any more): 1: end with what was copied; 0: wait; or -errno. */
-static int at_end(struct xts_sock *s, size_t done, bool blocking)
+/* One call. */
+struct receiving {
+	struct operation op;
+	const struct sink *to;
+	struct about *about;
+	int flags;
+	size_t target, done; /* bytes to receive before the call ends, if it may wait; bytes received */
+};
+
+static struct receiving *receiving_of(struct operation *op)
 {
+	return (struct receiving *)op;
+}
+
+/* Nothing is available (any more). */
+static int at_end(const struct receiving *o)
+{
+	struct xts_sock *s = o->op.s;
+
 	if (s->pushing && !s->error && s->state == TCP_STATE_ESTABLISHED)
-		return blocking ? 0 : -EAGAIN; /* another protocol will read later data */
-	if (done)
-		return s->error || s->state == TCP_STATE_CLOSE || (s->shutdown & RCV_SHUTDOWN) || !blocking;
+		return STEP_WAITS; /* another protocol will read later data */
+	if (o->done)
+		return s->error || s->state == TCP_STATE_CLOSE || (s->shutdown & RCV_SHUTDOWN) || !o->op.blocking ?
+			       STEP_DONE :
+			       STEP_WAITS;
 	if (s->done)
-		return s->cold->end_error ? -(int)s->cold->end_error : 1;
+		return s->cold->end_error ? -(int)s->cold->end_error : STEP_DONE;
 	if (s->error)
 		return take_error(s);
 	if (s->cold->ulps.keys_expired)
 		return -EKEYEXPIRED;
 	if (s->shutdown & RCV_SHUTDOWN)
-		return 1;
-	if (s->state == TCP_STATE_CLOSE)
-		return -ENOTCONN;
-	return blocking ? 0 : -EAGAIN;
+		return STEP_DONE;
+	return s->state == TCP_STATE_CLOSE ? -ENOTCONN : STEP_WAITS;
 }
 
 /* Another process may have used the connection in the middle of the call. True: MSG_WAITALL still waits for the rest of
  * the stream. */
-static bool goes_on(const struct xts_sock *s, int flags)
+static bool follows(const struct xts_sock *s, int flags)
 {
 	return flags & MSG_WAITALL && !(flags & MSG_PEEK) && !s->cold->ulps.depth[ULPS_RECEIVE];
+}
+
+static int recv_step(struct operation *op)
+{
+	struct receiving *o = receiving_of(op);
+	struct xts_sock *s = op->s;
+	int64_t n;
+	int r;
+
+	if (s->cold->pdu_first || s->pushing) {
+		r = pdu_recv(s, o->to, &o->done, o->flags, o->about);
+		if (r)
+			return r < 0 ? r : STEP_DONE;
+	} else {
+		if (!o->to->bytes && s->unread)
+			return STEP_DONE;
+		n = take(s, o->to, o->done, o->flags);
+		if (n < 0)
+			return (int)n;
+		o->done += (size_t)n;
+		if (o->to->bytes && o->done >= o->target)
+			return STEP_DONE;
+	}
+	op->stays = o->done && !follows(s, o->flags);
+	return op->pumped ? at_end(o) : STEP_WAITS;
 }
 
 /* tcp_inq_hint(): what is left, or 1 if only the end is. */
@@ -84,63 +124,27 @@ static void tell_inq(const struct xts_sock *s, struct about *about)
 
 static ssize_t recv_all(struct xts_sock *s, const struct sink *to, int flags, struct about *about)
 {
-	const size_t bytes = to->bytes;
-	struct stack *st = s->stack;
-	uint64_t deadline = deadline_after(s->receive_timeout_ns);
-	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
-	size_t done = 0, target = flags & MSG_WAITALL ? bytes : s->receive_lowat;
-	uint32_t id = s->id;
-	int64_t n;
+	size_t target = flags & MSG_WAITALL ? to->bytes : s->receive_lowat;
+	struct receiving o = {
+		.op = operation_to_receive(s, recv_step, !s->nonblocking && !(flags & MSG_DONTWAIT)),
+		.to = to,
+		.about = about,
+		.flags = flags,
+		.target = target < to->bytes ? target : to->bytes,
+	};
 	int r;
 
-	if (target > bytes)
-		target = bytes;
-	if (flags & MSG_PEEK && s->unread < bytes)
-		channel_pump(st); /* a repeated peek expects to see more */
-	for (;;) {
-		if (turn_is_elsewhere(s)) {
-			r = done && !goes_on(s, flags) ? -EAGAIN :
-							 turn_take(s, PURPOSE_RECEIVE, blocking ? deadline : AT_ONCE);
-			if (r)
-				return done ? (ssize_t)done : r == -ERESTART ? interrupted(s->receive_timeout_ns) : r;
-			if (!socket_is_open(s, id))
-				return -EBADF;
-		}
-		if (s->cold->pdu_first || s->pushing) {
-			r = pdu_recv(s, to, &done, flags, about);
-			if (r < 0)
-				return done ? (ssize_t)done : r;
-			if (r)
-				break;
-		} else {
-			if (!bytes && s->unread)
-				return 0;
-			n = take(s, to, done, flags);
-			if (n < 0)
-				return done ? (ssize_t)done : (ssize_t)n;
-			done += (size_t)n;
-			if (bytes && done >= target)
-				break;
-		}
-		if (!pumped) {
-			pumped = true;
-			channel_pump(st);
-			continue;
-		}
-		r = at_end(s, done, blocking);
-		if (r < 0)
-			return r;
-		if (r)
-			break;
-		pumped = false;
-		r = wait_to_receive(s, deadline, true);
-		if (r)
-			return done ? (ssize_t)done : r;
-	}
+	o.op.purpose = PURPOSE_RECEIVE;
+	o.op.spins = true;
+	if (flags & MSG_PEEK && s->unread < to->bytes)
+		channel_pump(s->stack); /* a repeated peek expects to see more */
+	r = operation_run(&o.op);
+	if (r)
+		return o.done ? (ssize_t)o.done : r;
 	status_data(s);
 	if (__builtin_expect(s->cold->tells_inq, 0) && about)
 		tell_inq(s, about);
-	return (ssize_t)done;
+	return (ssize_t)o.done;
 }
 
 /* Reports application data of TLS on a stream socket, where net/tls of the kernel returns the record type too. */

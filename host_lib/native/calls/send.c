@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "core/operation.h"
 #include "core/arguments.h"
 #include "core/channel.h"
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/outbox.h"
 #include "core/reason.h"
@@ -28,7 +28,6 @@
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/mirror.h"
-#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 
@@ -105,87 +104,85 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 }
 
 /* sk_stream_wait_connect(): 0, or the error for which nothing is sent. */
-int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
+static int connected_step(struct operation *op)
 {
-	for (;;) {
-		int r = take_error(s);
+	struct xts_sock *s = op->s;
+	int r = take_error(s);
 
-		if (r)
-			return r;
-		if (s->state == TCP_STATE_ESTABLISHED)
-			return 0;
-		if (s->state != TCP_STATE_SYN_SENT)
-			return s->own.why_gone == XTS_REASON_ELSEWHERE ? -ENOTCONN : -EPIPE;
-		if (!blocking)
-			return -EAGAIN;
-		r = wait_to_send(s, deadline, true);
-		if (r)
-			return r;
+	if (r)
+		return r;
+	if (s->state == TCP_STATE_ESTABLISHED)
+		return STEP_DONE;
+	if (s->state != TCP_STATE_SYN_SENT)
+		return s->own.why_gone == XTS_REASON_ELSEWHERE ? -ENOTCONN : -EPIPE;
+	return STEP_WAITS;
+}
+
+int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline_ns)
+{
+	struct operation op = operation_to_send(s, connected_step, blocking);
+
+	op.deadline_ns = deadline_ns;
+	op.spins = op.pumped = true;
+	return operation_run(&op);
+}
+
+/* One call. */
+struct sending {
+	struct operation op;
+	struct source *src;
+	int flags;
+	size_t sent;
+};
+
+static int send_step(struct operation *op)
+{
+	struct sending *o = (struct sending *)op;
+	struct xts_sock *s = op->s;
+	long n;
+
+	if (s->error || (s->shutdown & SEND_SHUTDOWN))
+		return -EPIPE;
+	if (o->src->faults)
+		return -EFAULT;
+	if (!o->src->left)
+		return STEP_DONE;
+	n = s->pushing || s->cold->ulps.sending ? 0 : send_some(s, o->src, op->blocking, o->flags);
+	if (n > 0) {
+		o->sent += (size_t)n;
+		op->pumped = false;
+		return STEP_AGAIN;
 	}
+	if (op->pumped)
+		waits_to_send(s);
+	return STEP_WAITS;
 }
 
 /* tcp_sendmsg(): sends all if it may block, else what fits. Bytes or -errno. */
 ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 {
-	struct stack *st = s->stack;
-	uint64_t deadline = deadline_after(s->send_timeout_ns);
-	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
+	struct sending o = {
+		.op = operation_to_send(s, send_step, !s->nonblocking && !(flags & MSG_DONTWAIT)),
+		.src = src,
+		.flags = flags,
+	};
 	uint32_t id = s->id;
-	size_t sent = 0;
-	long r = 0;
+	int r = 0;
 
-	channel_pump(st); /* a program that only sends has to see the end of the connection, too */
+	o.op.purpose = PURPOSE_USE;
+	channel_pump(s->stack); /* a program that only sends has to see the end of the connection, too */
 	if (s->state != TCP_STATE_ESTABLISHED && !turn_is_elsewhere(s))
-		r = send_wait_connected(s, blocking, deadline);
-	while (!r) {
-		if (turn_is_elsewhere(s)) {
-			r = turn_take(s, PURPOSE_USE, blocking ? deadline : AT_ONCE);
-			if (!socket_is_open(s, id))
-				return sent ? (ssize_t)sent : -EBADF;
-			if (r) {
-				r = r == -ERESTART ? interrupted(s->send_timeout_ns) : r;
-				break;
-			}
-			pumped = false;
-		}
-		if (s->error || (s->shutdown & SEND_SHUTDOWN)) {
-			r = -EPIPE;
-			break;
-		}
-		if (src->faults)
-			r = -EFAULT;
-		if (r || !src->left)
-			break;
-		r = s->pushing || s->cold->ulps.sending ? 0 : send_some(s, src, blocking, flags);
-		if (r > 0) {
-			sent += (size_t)r;
-			r = 0;
-			pumped = false;
-			continue;
-		}
-		r = 0;
-		if (!pumped) {
-			pumped = true;
-			channel_pump(st);
-			continue;
-		}
-		waits_to_send(s);
-		if (!blocking) {
-			r = -EAGAIN;
-			break;
-		}
-		r = wait_to_send(s, deadline, false);
-	}
+		r = send_wait_connected(s, o.op.blocking, o.op.deadline_ns);
+	if (!r)
+		r = operation_run(&o.op);
 	if (!socket_is_open(s, id))
-		return sent ? (ssize_t)sent : -EBADF;
+		return o.sent ? (ssize_t)o.sent : -EBADF;
 	status_data(s);
 	if (s->mirror)
 		mirror_dirty(s); /* the send buffer may be full now */
-	if (sent)
-		return (ssize_t)sent;
-	if (r == -EPIPE && s->error)
-		r = take_error(s);
-	return r;
+	if (o.sent)
+		return (ssize_t)o.sent;
+	return r == -EPIPE && s->error ? take_error(s) : r;
 }
 
 ssize_t stream_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)

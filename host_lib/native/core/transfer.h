@@ -57,6 +57,6 @@ void source_take(struct source *src, uint8_t *out, size_t bytes);
 void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes);
 /* tcp_sendmsg(): sends all if it may block, else what fits. Bytes or -errno. */
 ssize_t send_all(struct xts_sock *s, struct source *src, int flags);
-int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline); /* sk_stream_wait_connect() */
+int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline_ns); /* sk_stream_wait_connect() */
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <linux/errqueue.h>
 
+#include "core/operation.h"
 #include "datagrams/datagram_calls.h"
 #include "core/address.h"
 #include "core/received_data.h"
@@ -13,50 +14,51 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/transfer.h"
-#include "core/wait.h"
+
+/* One wait for a datagram. */
+struct awaiting {
+	struct operation op;
+	bool asks; /* the proxy may have one that it has not sent yet */
+	bool shut; /* there is none, and none will come */
+};
+
+static int datagram_step(struct operation *op)
+{
+	struct awaiting *o = (struct awaiting *)op;
+	struct xts_sock *s = op->s;
+	int r = take_error(s);
+
+	if (r)
+		return r;
+	if (datagram_first(s)) {
+		r = callback_admits(s);
+		if (r || !callback_decides(s))
+			return r ? r : STEP_DONE;
+	}
+	if (s->lost)
+		return -ENETDOWN;
+	datagram_interest(s, false);
+	if (!op->pumped)
+		return STEP_WAITS;
+	if (o->asks) {
+		o->asks = op->pumped = false;
+		r = datagram_ask(s);
+		return r ? r : STEP_AGAIN;
+	}
+	o->shut = op->blocking && s->shutdown & RCV_SHUTDOWN;
+	return o->shut ? STEP_DONE : STEP_WAITS;
+}
 
 /* __skb_recv_udp(): returns 0 if there is a datagram, 1 if the socket is shut down for receiving, or -errno. */
 static int wait_for_one(struct xts_sock *s, int flags)
 {
-	uint64_t deadline = deadline_after(s->receive_timeout_ns);
-	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
-	/* the proxy may have one that it has not sent yet */
-	bool asks = !blocking && s->own.shared && s->datagrams->withheld;
+	struct awaiting o = { .op = operation_to_receive(s, datagram_step, !s->nonblocking && !(flags & MSG_DONTWAIT)) };
 	int r;
 
-	for (;;) {
-		r = take_error(s);
-		if (r)
-			return r;
-		if (datagram_first(s)) {
-			r = callback_admits(s);
-			if (r || !callback_decides(s))
-				return r;
-		}
-		if (s->lost)
-			return -ENETDOWN;
-		datagram_interest(s, false);
-		if (!pumped) {
-			pumped = true;
-			channel_pump(s->stack);
-			continue;
-		}
-		if (asks) {
-			asks = pumped = false;
-			r = datagram_ask(s);
-			if (r)
-				return r;
-			continue;
-		}
-		if (!blocking)
-			return -EAGAIN;
-		if (s->shutdown & RCV_SHUTDOWN)
-			return 1;
-		pumped = false;
-		r = wait_to_receive(s, deadline, true);
-		if (r)
-			return r;
-	}
+	o.op.spins = true;
+	o.asks = !o.op.blocking && s->own.shared && s->datagrams->withheld;
+	r = operation_run(&o.op);
+	return r ? r : o.shut;
 }
 
 static ssize_t recv_one(struct xts_sock *s, const struct sink *to, int flags, struct about *about)

@@ -18,6 +18,7 @@
 #include "core/channel.h"
 #include "core/clock.h"
 #include "datagrams/datagrams.h"
+#include "core/operation.h"
 #include "core/outbox.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -26,7 +27,6 @@
 #include "processes/again.h"
 #include "queues/queue.h"
 #include "waiting/mirror.h"
-#include "core/wait.h"
 #include "xts.h"
 
 #define UDP_BYTES_MAX_V4 65507u      /* 65,535 with the headers of IPv4 and UDP */
@@ -230,33 +230,40 @@ static int why_not(struct xts_sock *s, int flags)
 	return r;
 }
 
+/* One datagram. */
+struct sending {
+	struct operation op;
+	struct xts_datagram *d;
+	struct source *src;
+	int flags;
+};
+
+static int send_step(struct operation *op)
+{
+	struct sending *o = (struct sending *)op;
+	int r = why_not(op->s, o->flags);
+
+	if (!r)
+		r = send_one(op->s, o->d, o->src);
+	if (r != -EAGAIN)
+		return r ? r : STEP_DONE;
+	if (op->pumped)
+		waits_to_send(op->s);
+	return STEP_WAITS;
+}
+
 static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct source *src, int flags)
 {
-	uint64_t deadline = deadline_after(s->send_timeout_ns);
-	bool pumped = false;
-	int r;
+	struct sending o = {
+		.op = operation_to_send(s, send_step, may_wait(s, flags)),
+		.d = d,
+		.src = src,
+		.flags = flags,
+	};
 
 	if (d->record.data_bytes <= d->record.segment_bytes)
 		d->record.segment_bytes = 0; /* one datagram */
-	for (;;) {
-		r = why_not(s, flags);
-		if (!r)
-			r = send_one(s, d, src);
-		if (r != -EAGAIN)
-			return r;
-		if (!pumped) {
-			pumped = true;
-			channel_pump(s->stack);
-			continue;
-		}
-		waits_to_send(s);
-		if (!may_wait(s, flags))
-			return -EAGAIN;
-		pumped = false;
-		r = wait_to_send(s, deadline, false);
-		if (r)
-			return r;
-	}
+	return operation_run(&o.op);
 }
 
 /* Makes the proxy's socket, with a port: inet_autobind(). The address of a bind() without a port stays when connect()

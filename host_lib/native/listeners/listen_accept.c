@@ -4,6 +4,7 @@
  */
 #include <sys/epoll.h>
 
+#include "core/operation.h"
 #include "core/hint.h"
 #include "core/address.h"
 #include "core/asked.h"
@@ -22,7 +23,6 @@
 #include "processes/inherit.h"
 #include "ulps/pushed.h"
 #include "waiting/mirror.h"
-#include "core/wait.h"
 #include "xts.h"
 #include "xts_private.h"
 
@@ -172,36 +172,50 @@ static int accept_error(struct xts_sock *s)
 	return r;
 }
 
-int listener_accept(struct xts_sock *s, struct sockaddr *address, socklen_t *length, int flags)
+/* One call. */
+struct accepting {
+	struct operation op;
+	bool asks; /* no connection could come before this call: one that waits at the proxy will arrive in a moment */
+};
+
+static int accept_step(struct operation *op)
 {
-	struct xts_sock *listener;
-	struct stack *st = s->stack;
-	uint64_t deadline = deadline_after(s->receive_timeout_ns);
-	bool first = s->cold->sharing.others_may_have && !s->cold->accept_first && !s->grant.outstanding && !s->away;
+	struct accepting *o = (struct accepting *)op;
+	struct xts_sock *s = op->s;
 	int r;
 
+	if (s->cold->accept_first)
+		return STEP_DONE;
+	if (!op->pumped)
+		return STEP_WAITS; /* a frame that has come may say that it listens now, or does not any more */
+	if (s->error && s->state == TCP_STATE_LISTEN)
+		return accept_error(s);
+	if (s->lost && s->phase == PHASE_UNCONNECTED)
+		return -ENETDOWN;
+	if (s->state != TCP_STATE_LISTEN)
+		return -EINVAL;
+	if (op->blocking || !o->asks)
+		return STEP_WAITS;
+	o->asks = false;
+	r = share_ask(s);
+	if (r)
+		return r;
+	op->blocking = true; /* for its answer */
+	op->deadline_ns = now_ns() + NS_PER_MS;
+	return STEP_AGAIN;
+}
+
+int listener_accept(struct xts_sock *s, struct sockaddr *address, socklen_t *length, int flags)
+{
+	struct accepting o = { .op = operation_to_receive(s, accept_step, !s->nonblocking) };
+	struct xts_sock *listener;
+	int r;
+
+	o.asks = s->cold->sharing.others_may_have && !s->cold->accept_first && !s->grant.outstanding && !s->away;
 	kind_of(s)->interest(s, true);
-	if (!s->cold->accept_first && st->channel)
-		channel_pump(st);
-	while (!s->cold->accept_first) {
-		if (s->error && s->state == TCP_STATE_LISTEN)
-			return accept_error(s);
-		if (s->lost && s->phase == PHASE_UNCONNECTED)
-			return -ENETDOWN;
-		if (s->state != TCP_STATE_LISTEN)
-			return -EINVAL;
-		if (s->nonblocking && !first)
-			return -EAGAIN;
-		/* No connection could come before this call: one that waits at the proxy will arrive in a moment. */
-		r = s->nonblocking ? share_ask(s) : 0;
-		if (s->nonblocking)
-			deadline = now_ns() + NS_PER_MS;
-		first = false;
-		if (!r && !s->cold->accept_first)
-			r = wait_to_receive(s, deadline, false);
-		if (r)
-			return r;
-	}
+	r = operation_run(&o.op);
+	if (r)
+		return r;
 	listener = s;
 	s = take_connection(listener);
 	if (listener->cold->hints)

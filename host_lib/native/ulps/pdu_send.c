@@ -8,6 +8,7 @@
  * parts, and the call returns how much it has taken. If the PDU's length is known, the later calls end the PDU with its
  * last byte, however many bytes they are given.
  */
+#include "core/operation.h"
 #include "core/arguments.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -24,7 +25,6 @@
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/mirror.h"
-#include "core/wait.h"
 #include "xts.h"
 
 #define TLS_RECORD_BYTES 16384u /* limit of a control record; a longer one becomes several, as in the kernel */
@@ -70,11 +70,11 @@ int control_read(struct control *out, const struct msghdr *message)
 /* --- one call ----------------------------------------------------------------------------------------------------- */
 
 struct sending {
+	struct operation op;
 	struct source *src;
 	const struct control *control; /* for the first message */
 	size_t goal;                   /* bytes that this call still has to send */
 	size_t sent;
-	bool blocking;
 	bool continues; /* MSG_MORE: the next call continues the PDU */
 };
 
@@ -97,7 +97,7 @@ static uint32_t credits_needed(const struct xts_sock *s, const struct sending *o
 
 	if (enough < least)
 		enough = least;
-	if (o->blocking)
+	if (o->op.blocking)
 		return smaller(enough, smaller(o->goal, largest(st)) + XTS_PDU_CREDITS);
 	if (s->cold->ulps.begun)
 		return least;
@@ -185,62 +185,54 @@ static int begin(struct xts_sock *s, struct sending *o, int flags)
 	return 0;
 }
 
-static int why_not(struct xts_sock *s, bool blocking, uint64_t deadline)
+static int why_not(const struct xts_sock *s)
 {
-	uint32_t id = s->id;
-	int r = turn_is_elsewhere(s) ? turn_take(s, PURPOSE_USE, blocking ? deadline : AT_ONCE) : 0;
-
-	if (r || !socket_is_open(s, id))
-		return r ? r : -EBADF;
 	return s->error || (s->shutdown & SEND_SHUTDOWN) ? -EPIPE : 0;
 }
 
-/* Waits until no other thread is in the middle of a PDU, or pushes a protocol. */
-static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline)
+/* No other thread is in the middle of a PDU, or pushes a protocol. */
+static int turn_step(struct operation *op)
 {
-	int r = 0;
+	const struct xts_sock *s = op->s;
+	int r = why_not(s);
 
-	while (!r && (s->cold->ulps.sending || s->pushing)) {
-		r = why_not(s, blocking, deadline);
-		if (!r)
-			r = blocking ? wait_to_send(s, deadline, false) : -EAGAIN;
+	if (r)
+		return r;
+	return s->cold->ulps.sending || s->pushing ? STEP_WAITS : STEP_DONE;
+}
+
+static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline_ns)
+{
+	struct operation op = operation_to_send(s, turn_step, blocking);
+
+	op.deadline_ns = deadline_ns;
+	op.purpose = PURPOSE_USE;
+	op.pumped = true;
+	return operation_run(&op);
+}
+
+static int message_step(struct operation *op)
+{
+	struct sending *o = (struct sending *)op;
+	struct xts_sock *s = op->s;
+	int r = why_not(s);
+
+	if (!r)
+		r = send_message(s, o);
+	if (r && r != -EAGAIN)
+		return r;
+	if (!r && !o->goal)
+		return STEP_DONE;
+	/* a control record on a stream is sent to its end, since no data may come in between */
+	if (!s->seqpacket && s->cold->ulps.begun)
+		op->blocking = true;
+	if (!r) {
+		op->pumped = false;
+		return STEP_AGAIN;
 	}
-	return r ? r : why_not(s, blocking, deadline);
-}
-
-/* A control record on a stream is sent to its end, since no data may come in between. */
-static bool goes_on(const struct xts_sock *s, const struct sending *o)
-{
-	return o->blocking || (!s->seqpacket && s->cold->ulps.begun);
-}
-
-static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadline)
-{
-	bool pumped = false;
-	int r;
-
-	for (;;) {
-		r = why_not(s, o->blocking, deadline);
-		if (!r)
-			r = send_message(s, o);
-		if (!r && !o->goal)
-			return 0;
-		if (r && r != -EAGAIN)
-			return r;
-		if (!r || !pumped) {
-			pumped = r;
-			if (r)
-				channel_pump(s->stack);
-			continue;
-		}
+	if (op->pumped)
 		waits_to_send(s);
-		if (!goes_on(s, o))
-			return -EAGAIN;
-		pumped = false;
-		r = wait_to_send(s, s->seqpacket ? deadline : FOREVER, false);
-		if (r)
-			return r;
-	}
+	return STEP_WAITS;
 }
 
 static bool is_pushed(const struct xts_sock *s, uint16_t ulp_id)
@@ -252,16 +244,22 @@ static bool is_pushed(const struct xts_sock *s, uint16_t ulp_id)
 }
 
 static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const struct control *control, bool blocking,
-			uint64_t deadline)
+			uint64_t deadline_ns)
 {
-	struct sending o = { .src = src, .control = control, .blocking = blocking };
+	struct sending o = {
+		.op = operation_to_send(s, message_step, blocking),
+		.src = src,
+		.control = control,
+	};
 	uint32_t id = s->id;
 	int r = begin(s, &o, flags);
 
+	o.op.purpose = PURPOSE_USE;
+	o.op.deadline_ns = s->seqpacket ? deadline_ns : FOREVER;
 	if (r || (!o.goal && (o.continues || (s->cold->ulps.begun && s->cold->ulps.record_bytes))))
 		return r;
 	s->cold->ulps.sending = true;
-	r = send_messages(s, &o, deadline);
+	r = operation_run(&o.op);
 	if (!socket_is_open(s, id))
 		return o.sent ? (ssize_t)o.sent : r;
 	s->cold->ulps.sending = false;
@@ -276,15 +274,15 @@ static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const
 
 ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct control *control)
 {
-	uint64_t deadline = deadline_after(s->send_timeout_ns);
+	uint64_t deadline_ns = deadline_after(s->send_timeout_ns);
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT);
 	int r = 0;
 
 	channel_pump(s->stack); /* a program that only sends has to see the end of the connection, too */
 	if (s->state != TCP_STATE_ESTABLISHED && !turn_is_elsewhere(s))
-		r = send_wait_connected(s, blocking, deadline);
+		r = send_wait_connected(s, blocking, deadline_ns);
 	if (!r)
-		r = wait_for_turn(s, blocking, deadline);
+		r = wait_for_turn(s, blocking, deadline_ns);
 	if (r)
 		return r == -EPIPE && s->error ? take_error(s) : r;
 	if (control && !is_pushed(s, control->type))
@@ -293,5 +291,5 @@ ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct
 		return -EINVAL;
 	if (s->seqpacket ? !s->cold->ulps.depth[ULPS_SEND] : control->data[0] == TLS_DATA_RECORD)
 		return send_all(s, src, flags); /* data of the byte stream */
-	return src->faults ? -EFAULT : send_pdu(s, src, flags, control, blocking, deadline);
+	return src->faults ? -EFAULT : send_pdu(s, src, flags, control, blocking, deadline_ns);
 }

@@ -15,6 +15,7 @@
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/operation.h"
 #include "core/outbox.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -367,19 +368,22 @@ int push_ioctl(struct xts_sock *s, unsigned long request, const void *argument)
 
 /* --- the handshake ------------------------------------------------------------------------------------------------ */
 
+static int handshake_step(struct operation *op)
+{
+	const struct xts_sock *s = op->s;
+
+	return s->state == TCP_STATE_SYN_SENT || s->cold->ulps.handshaking ? STEP_WAITS : STEP_DONE;
+}
+
 static int handshake(struct xts_sock *s)
 {
-	uint64_t deadline = deadline_after(s->send_timeout_ns);
+	struct operation op = operation_to_send(s, handshake_step, !s->nonblocking);
 	int r;
 
-	channel_pump(s->stack);
-	while (s->state == TCP_STATE_SYN_SENT || s->cold->ulps.handshaking) {
-		if (s->nonblocking)
-			return -EAGAIN;
-		r = wait_to_send(s, deadline, true);
-		if (r)
-			return r;
-	}
+	op.spins = true;
+	r = operation_run(&op);
+	if (r)
+		return r;
 	if (s->error)
 		return take_error(s);
 	return s->state == TCP_STATE_ESTABLISHED && !turn_is_elsewhere(s) ? 0 : -ENOTCONN;

@@ -36,7 +36,7 @@ UPWARD = {
     ("core", "processes"): """
         again_attached again_now again_start common_drop inherit_release next_proxy
         process_at_fork share_is_on_its_way share_wait_begins share_wait_ends sockets_lose
-        turn_send_returns turn_use turn_yield_read turn_yield_some
+        turn_send_returns turn_take turn_use turn_yield_read turn_yield_some
     """,
     # Messages arrive in core, and the data in some is of a pushed protocol.
     ("core", "ulps"): "push_forget xts_ulp_error",
@@ -46,7 +46,7 @@ UPWARD = {
         again_is_due again_tick common_tick inherit_take_watched key_tick share_is_away share_tick table_use_for
     """,
     # A request of a protocol is made of a connection that other processes may have.
-    ("ulps", "processes"): "again_now socket_close table_use turn_take turn_use",
+    ("ulps", "processes"): "again_now socket_close table_use turn_use",
     # PDUs are sent and received by the parts of the calls for a byte stream.
     ("ulps", "calls"): "send_all send_wait_connected",
     # What a socket does differently from others is in the table of its kind, which one array leads to.
