@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,7 @@ from . import (
     analysis,
     certificates,
     haproxy,
+    in_turn,
     measured_on,
     memory,
     native_programs,
@@ -166,8 +168,8 @@ def _check_modules(asked: Asked, plot: Path | None) -> None:
         raise RuntimeError(f"not installed: {', '.join(missing)}. .venv/bin/pip install it, or choose with --only")
 
 
-def _session(asked: Asked, writer: Writer, console: Console) -> None:
-    """Everything that is asked for and not there yet."""
+def _session(asked: Asked, writer: Writer, console: Console, lines: Iterable[str] | None) -> None:
+    """Everything that is asked for and not there yet; or the runs that these lines name."""
     begun = time.monotonic()
     wanted = asked.wanted()
     if not asked.loopback:
@@ -186,7 +188,10 @@ def _session(asked: Asked, writer: Writer, console: Console) -> None:
         _go_on(writer, facts, asked)
         _check_all(live, asked, writer, steps)
         _memory(live, asked, writer, steps)
-        _measure(live, asked, writer, steps, begun)
+        if lines is None:
+            _measure(live, asked, writer, steps, begun)
+        else:
+            in_turn.measure(live, asked, writer, lines)
 
 
 def _refusal(asked: Asked) -> str | None:
@@ -224,7 +229,8 @@ def main() -> int:
         os.sched_setaffinity(0, {1})
         _raise_file_limit()
         to_stdout = str(arguments.json) == "-"
-        _session(asked, writer, Console(stderr=True) if to_stdout else console)
+        lines = sys.stdin if arguments.in_turn else None
+        _session(asked, writer, Console(stderr=True) if to_stdout else console, lines)
         recorded = writer.recorded
     figures = analysis.figures(recorded.runs)
     if not to_stdout:

@@ -6,8 +6,9 @@ repetition share the phase and their ratio survives it where their absolutes do 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import comb
 from statistics import median
 
 #: workload -> subject -> metric -> one value per repetition (by number).
@@ -92,9 +93,25 @@ def spread(values: Mapping[int, float]) -> Spread:
     return Spread(median(values.values()), min(values.values()), max(values.values()))
 
 
-def ratio(data: Figures, workload: str, metric: str, subject: str, baseline: str) -> Spread | None:
-    """Subject over baseline, within each repetition that has both; None where there is none."""
+def ratios(data: Figures, workload: str, metric: str, subject: str, baseline: str) -> dict[int, float]:
+    """Subject over baseline, within each repetition that has both."""
     over = data.get(workload, {}).get(subject, {}).get(metric, {})
     under = data.get(workload, {}).get(baseline, {}).get(metric, {})
-    ratios = {repetition: over[repetition] / under[repetition] for repetition in over if under.get(repetition)}
-    return spread(ratios) if ratios else None
+    return {repetition: over[repetition] / under[repetition] for repetition in over if under.get(repetition)}
+
+
+def ratio(data: Figures, workload: str, metric: str, subject: str, baseline: str) -> Spread | None:
+    """The same as a spread; None where no repetition has both."""
+    found = ratios(data, workload, metric, subject, baseline)
+    return spread(found) if found else None
+
+
+def interval(values: Iterable[float]) -> tuple[float, float] | None:
+    """In which the median of what is measured lies, with a probability of 95 %; None: fewer than six values. Each value
+    is above that median as often as below it, whatever the distribution is: the sign test."""
+    ordered = sorted(values)
+    count, cut, tail = len(ordered), 0, 0.5 ** len(ordered)
+    while tail <= 0.025:
+        cut += 1
+        tail += comb(count, cut) * 0.5**count
+    return (ordered[cut - 1], ordered[-cut]) if cut else None

@@ -21,7 +21,8 @@ from xts_lab.places import LoopbackPlace
 from xts_lab.wire import Wire
 from xts_proxy.status import control_socket
 
-_NAME = "xtsb"
+#: Two benches that take turns have one each (in_turn.py).
+_NAME = os.environ.get("BENCH_NAME", "xtsb")
 #: Of the lab with more processes than queues; one of them is the relay's.
 CROWDED_QUEUES = 4
 _PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -107,13 +108,13 @@ class LoopbackBed(Bed):
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Two benches at a time would measure each other and share names: waits for the other's end. The lock is a name
+    """Two benches of a name at a time would measure each other: waits for the other's end. The lock is a name
     without a file, so a crash leaves none."""
     reported = False
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
         while True:
             try:
-                lock.bind("\0xts-bench")
+                lock.bind(f"\0xts-bench-{_NAME}")
                 break
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:

@@ -1,5 +1,6 @@
-"""Measures one build against another: the same workloads in two checkouts, in turn, so that both meet the machine's
-slow and fast phases. What is compared is the second over the first, within each round.
+"""Measures one build against another: both are up, and the same workloads run in one and the other in turn, so that
+both meet the machine's slow and fast phases. What is compared is the second over the first, within each round. The 95 %
+interval says where the median would be if it were measured for ever: what it includes, the rounds do not rule out.
 
 Each checkout is built by its own deploy/setup; that says how they differ: two commits, or one with
 SKBUILD_CMAKE_DEFINE="XTS_PROBES=OFF;XTS_WAITS=OFF" in its environment.
@@ -8,19 +9,18 @@ SKBUILD_CMAKE_DEFINE="XTS_PROBES=OFF;XTS_WAITS=OFF" in its environment.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from xts_messages.terminal import terminal
 from xts_messages.terminal.standard_output import ends_with_reader
 
-from . import analysis, report, resultfile
+from . import analysis, in_turn, report
 from .analysis import Figures, Run
 from .options import pairs
 from .steps import Steps
@@ -33,49 +33,16 @@ _METRICS = (
     ("rate", "per second", 0),
     *report.BULK,
 )
-#: In addition to its windows: a lab is raised and taken down, the load of others is looked at.
-_PATIENCE_S = 90.0
+#: Of the two benches' networks and proxies.
+_NAMES = ("xts1", "xts2")
 _EXAMPLE = """\
-example, the cost of wait counters and probes in 5 minutes:
+example, the cost of wait counters and probes in 2 minutes:
   git worktree add ../without && cd ../without && SKBUILD_CMAKE_DEFINE="XTS_PROBES=OFF;XTS_WAITS=OFF" deploy/setup
-  cd - && PYTHONPATH=tests .venv/bin/python -m bench.compare ../without . --rounds 10
+  cd - && PYTHONPATH=tests .venv/bin/python -m bench.compare ../without . --rounds 30
 and of the head that frames have on a card (BENCH_WIRE, BENCH_STEERING: xts_lab/wire.py, xts_bpf/steering.py):
   PYTHONPATH=tests .venv/bin/python -m bench.compare . . --run requests-32:afxdp-soft --in-second BENCH_STEERING=address
 Needs root and two cores that nothing else uses, as tests/bench/run does, which it runs in each checkout.
 """
-
-
-def measure(
-    checkout: Path, wanted: Sequence[str], seconds: float, patience_s: float, environment: Mapping[str, str]
-) -> list[Run]:
-    """One run of each in a checkout, with these variables. RuntimeError with what its bench said, when it fails."""
-    with tempfile.TemporaryDirectory(prefix="xts-compare-") as folder:
-        file = Path(folder) / "runs.jsonl"
-        command = [str(checkout / "tests/bench/run"), "--repetitions", "1", "--check-mb", "0", "--json", str(file)]
-        command += ["--seconds", str(seconds), "--patience", str(patience_s)]
-        command += [part for one in wanted for part in ("--run", one)]
-        command += [part for queue in sorted({_queue(one) for one in wanted}) for part in ("--queue", queue)]
-        limit_s = _PATIENCE_S + len(wanted) * (20 * seconds + patience_s)
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=limit_s,
-                env=os.environ | dict(environment),
-            )
-        except OSError as error:
-            raise RuntimeError(f"{command[0]}: {error.strerror}: is {checkout} a checkout?") from None
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"no end after {limit_s:.0f} s: {' '.join(command)}") from None
-        if done.returncode:
-            raise RuntimeError(f"exit status {done.returncode}: {' '.join(command)}\n{done.stderr[-2000:]}")
-        return resultfile.read(file).runs
-
-
-def _queue(pair: str) -> str:
-    return "shm" if pair.rpartition(":")[2].startswith("shm") else "afxdp"
 
 
 def rounds(checkouts: Sequence[Path], count: int) -> Iterator[tuple[int, int]]:
@@ -92,18 +59,22 @@ def named(run: Run, checkout: int, number: int) -> Run:
 
 def table(data: Figures) -> Table:
     """The second checkout over the first, and the first's own figures."""
-    out = Table(title="the second over the first: median (range over the rounds)", title_justify="left")
-    for title in ("workload", "path", "figure", "the first", "ratio"):
-        out.add_column(title, justify="left" if title in ("workload", "path", "figure") else "right")
+    out = Table(title="the second over the first: median of the rounds", title_justify="left")
+    for title in ("workload", "path", "figure"):
+        out.add_column(title)
+    for title in ("the first", "ratio", "95 % interval", "range"):
+        out.add_column(title, justify="right")
     for workload, subjects in data.items():
         for path in dict.fromkeys(subject.rpartition(" ")[0] for subject in subjects):
             for metric, title, digits in _METRICS:
-                ratio = analysis.ratio(data, workload, metric, f"{path} 1", f"{path} 0")
-                if ratio is None:
+                ratios = analysis.ratios(data, workload, metric, f"{path} 1", f"{path} 0")
+                if not ratios:
                     continue
                 first = analysis.spread(subjects[f"{path} 0"][metric]).median
-                text = f"{ratio.median:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"
-                out.add_row(workload, path, title, f"{first:,.{digits}f}", text)
+                ratio, interval = analysis.spread(ratios), analysis.interval(ratios.values())
+                sure = f"{interval[0]:.3f}–{interval[1]:.3f}" if interval else "needs 6 rounds"
+                text = f"{ratio.median:.3f}", sure, f"{ratio.low:.3f}–{ratio.high:.3f}"
+                out.add_row(workload, path, title, f"{first:,.{digits}f}", *text)
     return out
 
 
@@ -132,10 +103,10 @@ def _parser() -> argparse.ArgumentParser:
             type=_variable,
             help=f"a variable for the {name}; so a checkout can be measured against itself",
         )
-    found.add_argument("--rounds", type=int, default=10, metavar="N", help="default: 10")
-    found.add_argument("--seconds", type=float, default=1.0, metavar="S", help="length of a window; default: 1")
+    found.add_argument("--rounds", type=int, default=30, metavar="N", help="default: 30")
+    found.add_argument("--seconds", type=float, default=0.3, metavar="S", help="length of a window; default: 0.3")
     found.add_argument(
-        "--patience", type=float, default=5.0, metavar="S", help="for runs that others disturb; default: 5"
+        "--patience", type=float, default=2.0, metavar="S", help="for runs that others disturb; default: 2"
     )
     return found
 
@@ -154,12 +125,26 @@ def main() -> int:
     wanted = arguments.run or list(_DEFAULT)
     runs: list[Run] = []
     plan = list(rounds(checkouts, arguments.rounds))
-    with Steps(Console(stderr=True)) as steps:
-        for number, which in steps.through(plan, lambda step: f"round {step[0] + 1}: {checkouts[step[1]].name}"):
-            environment = dict((arguments.in_first, arguments.in_second)[which])
-            found = measure(checkouts[which], wanted, arguments.seconds, arguments.patience, environment)
-            runs += [named(run, which, number) for run in found]
-    Console().print(table(analysis.figures(runs)))
+    with Steps(Console(stderr=True)) as steps, ExitStack() as stack:
+        benches = [
+            stack.enter_context(
+                in_turn.Bench(
+                    checkout,
+                    name,
+                    wanted,
+                    seconds=arguments.seconds,
+                    patience_s=arguments.patience,
+                    environment=dict(variables),
+                )
+            )
+            for checkout, name, variables in zip(
+                checkouts, _NAMES, (arguments.in_first, arguments.in_second), strict=True
+            )
+        ]
+        for pair in wanted:
+            for number, which in steps.through(plan, lambda step: f"{pair}, round {step[0] + 1}"):  # noqa: B023
+                runs.append(named(benches[which].run(number, pair), which, number))
+    Console(width=terminal.piped_columns(130)).print(table(analysis.figures(runs)))
     return 0
 
 

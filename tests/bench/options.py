@@ -153,6 +153,11 @@ def parser(description: str) -> argparse.ArgumentParser:
         metavar="WORKLOAD:PATH",
         help="may be repeated; only these paths of these workloads, tls-send:shm for instance",
     )
+    add(
+        "--in-turn",
+        action="store_true",
+        help="one run for each line on standard input, REPETITION WORKLOAD:PATH, until it ends (in_turn.py)",
+    )
     add("--queue", action="append", choices=["afxdp", "shm"], help="may be repeated; default: both")
     add("--loopback", action="store_true", help="without root: shared memory, and everybody on this machine's loopback")
     add("--repetitions", type=int, metavar="N", help="at most; default: 7")

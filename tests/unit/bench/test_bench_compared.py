@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from bench import analysis, compare, profiles, served
+from bench import analysis, compare, in_turn, options, profiles, served
 from bench.analysis import Run
+from bench.resultfile import Writer
+from bench.session import Session
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from rich.table import Table
 from xts_messages.settings.profiles import NAMES
@@ -93,29 +101,78 @@ def test_ratios_of_builds() -> None:
         for which, host_s in ((0, 0.5), (1, 0.4))
     ]
     shown = text_of(compare.table(analysis.figures(runs)))
-    assert "requests-32" in shown and "0.800 (0.800–0.800)" in shown and "1.000 (1.000–1.000)" in shown
+    assert "requests-32" in shown and "0.800" in shown and "needs 6 rounds" in shown
+    assert "1.000–1.000" in shown
 
 
-def test_a_folder_that_is_no_checkout(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"is .* a checkout"):
-        compare.measure(tmp_path, ("requests-32:shm",), 1.0, 0.0, {})
+def test_an_interval_needs_six_values() -> None:
+    assert analysis.interval(range(5)) is None
+    assert analysis.interval(range(6)) == (0, 5)
+    assert analysis.interval(reversed(range(9))) == (1, 7)
 
 
-def bench_that(tmp_path: Path, script: str) -> None:
+@given(st.lists(st.integers(0, 99), min_size=6, max_size=40))
+def test_an_interval_has_the_median_in_it(values: list[int]) -> None:
+    interval = analysis.interval(values)
+    assert interval and min(values) <= interval[0] <= median(values) <= interval[1] <= max(values)
+
+
+def test_an_interval_leaves_the_median_out_once_in_twenty() -> None:
+    """Of 21 values six at each end may be left out: 2 x 1.3 %. With seven it would be 2 x 3.9 %."""
+    assert analysis.interval(range(21)) == (5, 15)
+
+
+def bench_that(tmp_path: Path, script: str, **how: Any) -> in_turn.Bench:
     """A checkout whose bench does this."""
     program = tmp_path / "tests/bench/run"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
+    return in_turn.Bench(tmp_path, "xts1", ("requests-32:shm",), seconds=0.1, **how)
+
+
+def test_a_folder_that_is_no_checkout(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"is .* a checkout"):
+        in_turn.Bench(tmp_path, "xts1", ("requests-32:shm",), seconds=1.0)
 
 
 def test_a_bench_that_fails_is_heard(tmp_path: Path) -> None:
-    bench_that(tmp_path, "echo no cores here >&2\nexit 2")
-    with pytest.raises(RuntimeError, match=r"exit status 2: .*\nno cores here"):
-        compare.measure(tmp_path, ("requests-32:shm",), 1.0, 0.0, {})
+    with (
+        bench_that(tmp_path, "read line; echo no cores here >&2; exit 2") as bench,
+        pytest.raises(RuntimeError, match=r"exit status 2: .*\nno cores here"),
+    ):
+        bench.run(0, "requests-32:shm")
+
+
+def test_a_bench_that_does_not_answer(tmp_path: Path) -> None:
+    with (
+        bench_that(tmp_path, "echo thinking >&2; cat >/dev/null", patience_s=0.0, limit_s=0.1) as bench,
+        pytest.raises(RuntimeError, match=r"no answer after 2 s: .*\nthinking"),
+    ):
+        bench.run(0, "requests-32:shm")
 
 
 def test_variables_reach_the_bench(tmp_path: Path) -> None:
-    bench_that(tmp_path, 'echo "steering: $BENCH_STEERING" >&2\nexit 3')
-    with pytest.raises(RuntimeError, match=r"exit status 3: .*\nsteering: address"):
-        compare.measure(tmp_path, ("requests-32:afxdp-soft",), 1.0, 0.0, {"BENCH_STEERING": "address"})
+    script = 'echo "steering: $BENCH_STEERING of $BENCH_NAME" >&2; exit 3'
+    with (
+        bench_that(tmp_path, script, environment={"BENCH_STEERING": "address"}) as bench,
+        pytest.raises(RuntimeError, match=r"exit status 3: .*\nsteering: address of xts1"),
+    ):
+        bench.run(0, "requests-32:shm")
+
+
+def test_a_bench_makes_the_run_that_it_is_told(tmp_path: Path) -> None:
+    """What it says besides is passed over."""
+    value = json.dumps({"kind": "run", **asdict(run("requests-32", "shm", 7, 100))})
+    script = f"""echo '{{"kind": "environment"}}'; read number pair; [ "$number $pair" = "7 requests-32:shm" ] || exit 1
+echo '{value}'; read number pair"""
+    with bench_that(tmp_path, script) as bench:
+        assert bench.run(7, "requests-32:shm").result["operations"] == 100
+
+
+def test_what_no_run_is_called_is_refused() -> None:
+    asked = options.asked(options.parser("").parse_args(["--run", "requests-32:shm"]))
+    session = cast(Session, SimpleNamespace(has=lambda subject: True))
+    for line in ("requests-32:shm", "0 requests-32", "x requests-32:shm", "0 send:shm", ""):
+        with pytest.raises(ValueError, match="expected REPETITION WORKLOAD:PATH, of requests-32:shm"):
+            in_turn.measure(session, asked, Writer(None), [line])
