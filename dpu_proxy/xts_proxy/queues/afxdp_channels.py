@@ -51,7 +51,8 @@ from xts_proxy.supervisor.log import LOG
 from xts_proxy.tenants.tenants import Account, Tenants
 from xts_proxy.upgrade.handover import Channel, Sockets, channel_of, left_of
 from xts_proxy.upgrade.taking import Parts
-from xts_proxy.workers.worker_process import Frames, RemoteWorker
+from xts_proxy.workers.given_queue import Frames
+from xts_proxy.workers.remote_worker import RemoteWorker
 from xts_proxy.workers.workers import Moved, Owner
 
 #: How long we wait for a queue that the proxy before us has just closed.

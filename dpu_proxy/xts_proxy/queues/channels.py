@@ -12,7 +12,8 @@ from xts_proxy.config.config import Config
 from xts_proxy.supervisor.children import Child
 from xts_proxy.tenants.tenants import Tenants
 from xts_proxy.upgrade.handover import Channel, Sockets
-from xts_proxy.workers.worker_process import Frames, RemoteWorker
+from xts_proxy.workers.given_queue import Frames
+from xts_proxy.workers.remote_worker import RemoteWorker
 from xts_proxy.workers.workers import Moved
 
 

@@ -44,7 +44,8 @@ from xts_proxy.supervisor.log import LOG
 from xts_proxy.tenants.tenants import Tenants
 from xts_proxy.upgrade.handover import Channel, Sockets
 from xts_proxy.upgrade.taking import Parts
-from xts_proxy.workers.worker_process import PLAIN, Frames, RemoteWorker
+from xts_proxy.workers.given_queue import PLAIN, Frames
+from xts_proxy.workers.remote_worker import RemoteWorker
 from xts_proxy.workers.workers import Moved
 
 UNMOVABLE = "queues over RDMA cannot be handed to another proxy: restart it, and agents connect again"

@@ -36,7 +36,8 @@ from xts_proxy.supervisor.log import LOG, Budget
 from xts_proxy.tenants.tenants import Account, Tenants
 from xts_proxy.upgrade.handover import Attachment, Channel, Sockets, channel_of, left_of
 from xts_proxy.upgrade.taking import Parts
-from xts_proxy.workers.worker_process import PLAIN, Frames, RemoteWorker
+from xts_proxy.workers.given_queue import PLAIN, Frames
+from xts_proxy.workers.remote_worker import RemoteWorker
 from xts_proxy.workers.workers import Moved, Owner
 
 _REMOVE_AFTER_S = 0.5

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xts_proxy.status.control_socket import Question
     from xts_proxy.supervisor.children import Child
     from xts_proxy.supervisor.supervisor import Supervisor
-    from xts_proxy.workers.worker_process import RemoteWorker
+    from xts_proxy.workers.remote_worker import RemoteWorker
 
 
 class Figures:

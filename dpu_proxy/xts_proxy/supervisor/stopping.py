@@ -17,7 +17,7 @@ from xts_proxy.queues.channels import Channels
 from xts_proxy.queues.shm_channels import ShmChannels
 from xts_proxy.supervisor.heartbeat import answers
 from xts_proxy.supervisor.log import LOG
-from xts_proxy.workers.worker_process import RemoteWorker
+from xts_proxy.workers.remote_worker import RemoteWorker
 
 _LOOK_S = 0.05
 

@@ -1,11 +1,12 @@
 """The running proxy: start, reload, drain, stop.
 
-Theory of operation. There are three processes: this one, with an asyncio loop; that of the workers (worker_process.py),
+Theory of operation. There are three processes: this one, with an asyncio loop; that of the workers (worker_methods.py),
 which carries data without this one; and the one that has the private keys of TLS (keys.py). Everything that needs
 privilege or can fail is opened first (sockets, queues, files). Then the other two are forked, and all drop their
 privileges. Then workers start and get their queues. Only then is the proxy ready. An error before that ends the proxy
-before it serves anybody. The end of one of the three processes ends the proxy at any time. A fourth process, which
-serves metrics (metrics_process.py), is started again when it ends. A fifth looks after the interface (queue_opener.py).
+before it serves anybody. When the workers or the process with the keys end, another one goes on; too often, and the
+proxy ends (crash.py). A fourth process, which serves metrics (metrics_process.py), is started again when it ends. A
+fifth looks after the interface (queue_opener.py).
 
 When network interfaces or addresses of the device change (device_watch.py), the workers are told.
 
@@ -65,8 +66,9 @@ from xts_proxy.upgrade.program_files import this_program
 from xts_proxy.upgrade.taking import GoesOnError, Parts, Taking
 from xts_proxy.workers.device_clock import DeviceClock
 from xts_proxy.workers.name_servers import Device, of_device
+from xts_proxy.workers.remote_worker import RemoteWorker
 from xts_proxy.workers.ulp import Material, Protocols
-from xts_proxy.workers.worker_process import RemoteWorker, WorkerProcess
+from xts_proxy.workers.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     from xts_proxy.metrics.metrics_process import MetricsProcess

@@ -52,7 +52,7 @@ from xts_proxy.upgrade.handover import (
     rewind,
 )
 from xts_proxy.upgrade.program_files import this_program
-from xts_proxy.workers.worker_process import RemoteWorker
+from xts_proxy.workers.remote_worker import RemoteWorker
 from xts_proxy.workers.workers import ENDS, LINK_STATES, Moved, Owner, Waits
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ import msgspec
 from xts_messages.wire import record_table
 
 from xts_proxy.workers.calling import Message
-from xts_proxy.workers.worker_process import Left
+from xts_proxy.workers.given_queue import Left
 from xts_proxy.workers.workers import Moved, Relayed
 
 _HEAD = struct.Struct("=QI")

@@ -19,7 +19,7 @@ import pytest
 from beds.few_descriptors import few_descriptors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from xts_proxy.workers import worker_process
+from xts_proxy.workers import worker_methods
 from xts_proxy.workers.calling import Answer, Caller, Message, serve
 
 HEAD = struct.Struct("=QI")
@@ -194,8 +194,8 @@ def test_a_message_in_any_pieces(body: bytes, sizes: list[int]) -> None:
 
 
 def test_every_method_declares_how_long_its_answer_may_be() -> None:
-    methods = {name.removeprefix("on_") for name in dir(worker_process._Host) if name.startswith("on_")}
-    assert methods == set(worker_process.ANSWER_BYTES_MAX)
+    methods = {name.removeprefix("on_") for name in dir(worker_methods.Methods) if name.startswith("on_")}
+    assert methods == set(worker_methods.ANSWER_BYTES_MAX)
 
 
 def test_descriptors_that_do_not_go_in(pair: tuple[Caller, socket.socket]) -> None:

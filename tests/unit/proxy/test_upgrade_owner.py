@@ -19,7 +19,7 @@ import pytest
 from xts_proxy.upgrade import giving, handover
 from xts_proxy.upgrade.handover import Begins, Channel, Done, GoesOn, Granted, Ready, Takes, Wire, Yours
 from xts_proxy.upgrade.taking import GoesOnError, Taking, ask_to_take
-from xts_proxy.workers.worker_process import PLAIN, Frames
+from xts_proxy.workers.given_queue import PLAIN, Frames
 from xts_proxy.workers.workers import Moved
 
 WAIT_S = 10.0
