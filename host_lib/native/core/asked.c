@@ -131,13 +131,12 @@ static struct call as_asked(const struct asked *e, const struct call *call)
  * this thread makes the socket there, or another one has done so before this one runs, is chance. */
 static int call_here(struct xts_sock *s, struct call *call)
 {
-	uint32_t id = s->id;
 	int r = again_now(s);
 
 	call->unanswered = true;
 	if (!r)
 		r = call_proxy(s, call);
-	if (r == -ENETDOWN && call->unanswered && socket_is_open(s, id) && !again_now(s))
+	if (r == -ENETDOWN && call->unanswered && !again_now(s))
 		r = call_proxy(s, call);
 	return r;
 }
@@ -145,13 +144,12 @@ static int call_here(struct xts_sock *s, struct call *call)
 int asked_call(struct xts_sock *s, struct call *call)
 {
 	struct asked *e = is_noted(s) ? asked_make(call) : NULL;
-	uint32_t id = s->id;
 	int r;
 
 	if (!e)
 		return is_noted(s) ? -ENOMEM : call_proxy(s, call);
 	r = call_here(s, call);
-	if (!r && socket_is(s, id) && is_noted(s)) {
+	if (!r && is_noted(s)) {
 		struct call asked = as_asked(e, call);
 
 		asked_note(s, e, &asked, call);
@@ -234,10 +232,9 @@ void asked_connected(struct xts_sock *s)
 int asked_bind(struct xts_sock *s, struct xts_endpoint local)
 {
 	struct call call = { .type = XTS_CMD_BIND, .local = local, .makes = true };
-	uint32_t id = s->id;
 	int r = call_proxy(s, &call);
 
-	if (!r && socket_is(s, id))
+	if (!r)
 		s->local = call.local;
 	return r;
 }
@@ -264,7 +261,7 @@ static int ask_again(struct xts_sock *s, const struct asked *e)
 	int r;
 
 	memcpy(call.value, e->value, e->length);
-	r = call_proxy(s, &call); /* if the program has closed the socket meanwhile, e is gone */
+	r = call_proxy(s, &call); /* -EBADF: e is gone, too */
 	explicit_bzero(call.value, sizeof call.value);
 	return r;
 }
@@ -272,40 +269,34 @@ static int ask_again(struct xts_sock *s, const struct asked *e)
 int asked_play(struct xts_sock *s)
 {
 	int r = kind_of(s)->ask_first(s);
-	uint32_t id = s->id;
 	bool bound = false;
 
-	for (const struct asked *e = s->cold->asked; e && !r; e = e->next) {
+	if (r)
+		return r;
+	for (const struct asked *e = s->cold->asked; e; e = e->next) {
 		if (!bound && e->type == XTS_CMD_CONNECT_DATAGRAM) {
 			bound = true;
 			r = kind_of(s)->bind_chosen(s);
+			if (r)
+				return r;
 		}
-		if (e->type == XTS_CMD_BIND) {
-			bound = true;
-			r = bind_again(s, e);
-		} else if (!r && socket_is_open(s, id)) {
-			r = ask_again(s, e);
-		}
-		if (!socket_is_open(s, id))
-			return -EBADF;
+		bound |= e->type == XTS_CMD_BIND;
+		r = e->type == XTS_CMD_BIND ? bind_again(s, e) : ask_again(s, e);
+		if (r)
+			return r;
 	}
-	if (!r && !bound)
-		r = kind_of(s)->bind_chosen(s);
-	return socket_is_open(s, id) ? r : -EBADF;
+	return bound ? 0 : kind_of(s)->bind_chosen(s);
 }
 
 int asked_push_again(struct xts_sock *s)
 {
-	uint32_t id = s->id;
-	int r = 0;
+	for (const struct asked *e = s->cold->asked; e; e = e->next) {
+		int r = is_of_push(e) ? ask_again(s, e) : 0;
 
-	for (const struct asked *e = s->cold->asked; e && !r; e = e->next) {
-		if (is_of_push(e))
-			r = ask_again(s, e);
-		if (!socket_is_open(s, id))
-			return -EBADF;
+		if (r)
+			return r;
 	}
-	return r;
+	return 0;
 }
 
 /* --- for another process (processes/socket_record.h) -------------------------------------------------------------- */

@@ -199,7 +199,6 @@ static int prepare_again(struct xts_sock *s, struct call *call)
 	return r ? r : again_now(s);
 }
 
-/* Sends the request and waits for the reply. 0 or -errno; values are in *call. */
 int call_proxy(struct xts_sock *s, struct call *call)
 {
 	uint32_t id = s->id;
@@ -210,5 +209,5 @@ int call_proxy(struct xts_sock *s, struct call *call)
 		if (!r)
 			r = call_once(s, call);
 	}
-	return r;
+	return is_about_turns(call->type) || socket_is_open(s, id) ? r : -EBADF;
 }

@@ -9,14 +9,16 @@
  * socket. So a call that continues after something that may wait keeps the socket's number from before, and checks:
  *
  *     uint32_t id = s->id;
- *     r = call_proxy(s, &call);
+ *     r = wait_for(st, &st->frame_waiters, FOREVER, false);
  *     if (!socket_is_open(s, id))
  *             return -EBADF;
+ *
+ * What waits for the socket itself does that for its caller, and then returns -EBADF: call_proxy() (call.h), operations
+ * (operation.h), socket_wait() (wait.h), and what is made of these.
  *
  * socket_is() checks that the entry is still this socket's; if not, nothing of *s may be read or changed. It stays this
  * socket's until the proxy has confirmed the close, so code about the connection checks only that. socket_is_open()
  * checks also that the application still has the socket open: code about the application's call checks that.
- * wait_to_send() and wait_to_receive() (wait.h) check it themselves, and return -EBADF if the socket is not open.
  */
 #ifndef XTS_SOCKET_H
 #define XTS_SOCKET_H

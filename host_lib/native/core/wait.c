@@ -368,6 +368,14 @@ int wait_for(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may
 	return wait_until(st, subject, deadline_ns, may_spin, NULL, false);
 }
 
+int socket_wait(struct xts_sock *s, uint16_t *subject, uint64_t deadline_ns, bool spin)
+{
+	uint32_t id = s->id;
+	int r = wait_for(s->stack, subject, deadline_ns, spin);
+
+	return socket_is_open(s, id) ? r : -EBADF;
+}
+
 static int wait_on_socket(struct xts_sock *s, uint16_t *subject, uint64_t deadline_ns, uint64_t timeout_ns, bool spin)
 {
 	uint32_t id = s->id;

@@ -67,7 +67,9 @@ struct watched_fds {
 
 /* Sleeps until the subject is woken: 0, -ETIMEDOUT at deadline_ns, -ENOBUFS. Releases the lock meanwhile. */
 int wait_for(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool spin);
-/* The same, but a signal ends it: -EINTR. */
+/* The same for one of s's own subjects. -EBADF: it was closed meanwhile, and must not be touched (core/socket.h). */
+int socket_wait(struct xts_sock *s, uint16_t *subject, uint64_t deadline_ns, bool spin);
+/* As wait_for(), but a signal ends it: -EINTR. */
 int wait_interruptibly(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool spin);
 /* The same; 0 also when watched->ready. */
 int wait_watching(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool spin, struct watched_fds *watched);

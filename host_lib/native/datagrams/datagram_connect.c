@@ -18,7 +18,6 @@ static int ask(struct xts_sock *s, struct call *call)
 {
 	bool binds = call->type == XTS_CMD_BIND;
 	struct asked *e = asked_make(call);
-	uint32_t id = s->id;
 	int r;
 
 	if (!e)
@@ -26,9 +25,9 @@ static int ask(struct xts_sock *s, struct call *call)
 	r = datagram_open(s, binds ? &call->local : NULL, binds ? NULL : &call->peer);
 	if (r == DATAGRAM_IS_OPEN)
 		r = call_proxy(s, call);
-	else if (!r && binds && socket_is(s, id))
+	else if (!r && binds)
 		call->local = s->local;
-	if (!r && socket_is(s, id))
+	if (!r)
 		asked_note(s, e, call, call);
 	else
 		asked_release(e);

@@ -139,9 +139,8 @@ static int give_up(struct xts_sock *s)
 	if (!s->proxy_id || s->lost)
 		return stream_give_up(s);
 	r = share_by_key_with_others(s);
-
-	if (r || !socket_is_open(s, id))
-		return r ? r : -EBADF;
+	if (r)
+		return r;
 	s->cold->sharing.others_may_have = s->stack->joint = true;
 	datagram_leave(s);
 	return socket_is_open(s, id) ? 0 : -EBADF;
@@ -155,11 +154,8 @@ static void resume(struct xts_sock *s)
 /* Unread datagrams go back to the proxy, for whichever of the two processes reads next. */
 static int pass(struct xts_sock *s)
 {
-	uint32_t id = s->id;
 	int r = datagram_need_proxy(s);
 
-	if (!socket_is_open(s, id))
-		return -EBADF;
 	if (r)
 		return r;
 	r = pass_by_key(s);

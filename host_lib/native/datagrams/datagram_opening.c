@@ -23,10 +23,8 @@ static int open_once(struct xts_sock *s, const struct xts_endpoint *local, const
 	int r;
 
 	while (q->opens || s->claiming) {
-		r = wait_for(s->stack, &s->callers, FOREVER, false);
-		if (!socket_is_open(s, id))
-			return -EBADF;
-		if (r == -ENOBUFS)
+		r = socket_wait(s, &s->callers, FOREVER, false);
+		if (r)
 			return r;
 	}
 	if (s->lost || s->away)
@@ -55,14 +53,13 @@ static int open_once(struct xts_sock *s, const struct xts_endpoint *local, const
  * the addresses. This thread makes it there, or another one has done so before this one runs. */
 int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const struct xts_endpoint *peer)
 {
-	uint32_t id = s->id;
 	int r = again_now(s);
 
 	if (!r)
 		r = open_once(s, local, peer);
-	if (r != -ENETDOWN || !socket_is_open(s, id) || again_now(s))
+	if (r != -ENETDOWN || again_now(s))
 		return r;
-	return socket_is_open(s, id) && (s->proxy_id || s->claiming) ? DATAGRAM_IS_OPEN : r;
+	return s->proxy_id || s->claiming ? DATAGRAM_IS_OPEN : r;
 }
 
 int datagram_need_proxy(struct xts_sock *s)

@@ -272,7 +272,6 @@ static int need_port(struct xts_sock *s)
 {
 	const struct xts_endpoint any = { .ip_version = s->family };
 	struct call call = { .type = XTS_CMD_BIND, .local = s->local.ip_version ? s->local : any };
-	uint32_t id = s->id;
 	int r;
 
 	if (s->local.port || s->lost || s->away)
@@ -281,8 +280,8 @@ static int need_port(struct xts_sock *s)
 	if (r != DATAGRAM_IS_OPEN || s->local.port)
 		return r == DATAGRAM_IS_OPEN ? 0 : r;
 	r = call_proxy(s, &call);
-	if (!socket_is(s, id))
-		return -EBADF;
+	if (r == -EBADF)
+		return r;
 	if (!r)
 		s->local = call.local;
 	return r == -EINVAL && s->local.port ? 0 : r; /* another thread has bound it first */

@@ -208,17 +208,14 @@ void datagrams_before_fork(struct stack *st)
 int datagram_ask(struct xts_sock *s)
 {
 	unsigned questions = s->datagrams->naming || s->todo & TODO_SHARE ? 3 : 2;
-	uint32_t id = s->id;
 	int r = 0;
 
 	while (!r && questions-- && s->proxy_id && !s->lost) {
 		struct call call = { .type = XTS_CMD_GETSOCKOPT, .level = SOL_SOCKET, .option = SO_TYPE };
 
 		r = call_proxy(s, &call);
-		if (!socket_is_open(s, id))
-			return -EBADF;
 	}
-	return 0;
+	return r == -EBADF ? r : 0;
 }
 
 int datagram_seek_error(struct xts_sock *s)

@@ -145,12 +145,11 @@ bool datagram_is_away(const struct xts_sock *s, uint64_t now, uint64_t *deadline
 static int wait_for_credits(struct xts_sock *s)
 {
 	uint64_t deadline = now_ns() + CREDITS_NS;
-	uint32_t id = s->id;
+	int r = 0;
 
-	while (socket_is_open(s, id) && !s->credits && !s->lost && now_ns() < deadline)
-		if (wait_for(s->stack, &s->writers, deadline, true) == -ENOBUFS)
-			break;
-	return !socket_is_open(s, id) ? -EBADF : s->lost ? -ENETDOWN : 0;
+	while (!r && !s->credits && !s->lost)
+		r = socket_wait(s, &s->writers, deadline, true);
+	return r == -EBADF ? r : s->lost ? -ENETDOWN : 0;
 }
 
 static void begin_account(struct xts_sock *s)
@@ -166,7 +165,6 @@ static void begin_account(struct xts_sock *s)
 static int renew(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = share_keep_ms(s), .makes = true };
-	uint32_t id = s->id;
 	int r = asked_play(s);
 
 	if (r)
@@ -175,7 +173,7 @@ static int renew(struct xts_sock *s)
 	key_look_up(s);
 	call.key = s->cold->sharing.key;
 	r = call_proxy(s, &call);
-	if (!r && socket_is_open(s, id)) {
+	if (!r) {
 		s->cold->sharing.key_is_told = true;
 		share_add(s);
 	}
@@ -184,29 +182,27 @@ static int renew(struct xts_sock *s)
 
 int datagram_join(struct xts_sock *s)
 {
-	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	uint16_t nobody = 0;
 	int r = -EADDRINUSE;
 
-	s->cold->sharing.others_may_have = st->joint = true;
-	if (!sharing_datagrams_possible(st))
+	s->cold->sharing.others_may_have = s->stack->joint = true;
+	if (!sharing_datagrams_possible(s->stack))
 		return -EOPNOTSUPP;
 	for (int i = 0; (r == -EADDRINUSE || r == -EEXIST) && i < JOIN_ATTEMPTS; i++) {
 		struct call call = { .type = XTS_CMD_SHARE, .keep_ms = share_keep_ms(s), .makes = true };
 
-		if (i && again_undo(s))
-			return socket_is_open(s, id) ? -ENETDOWN : -EBADF;
-		if (i)
-			wait_for(st, &nobody, now_ns() + JOIN_PAUSE_NS, false);
-		if (!socket_is_open(s, id))
-			return -EBADF;
+		if (i) {
+			r = again_undo(s);
+			if (r)
+				return r == -EBADF ? r : -ENETDOWN;
+			r = socket_wait(s, &nobody, now_ns() + JOIN_PAUSE_NS, false);
+			if (r == -EBADF)
+				return r;
+		}
 		begin_account(s);
 		key_look_up(s);
 		call.key = s->cold->sharing.key;
 		r = call_proxy(s, &call);
-		if (!socket_is_open(s, id))
-			return -EBADF;
 		if (!r) {
 			s->cold->sharing.key_is_told = true;
 			share_add(s);

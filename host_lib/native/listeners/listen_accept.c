@@ -57,7 +57,7 @@ int listener_listen(struct xts_sock *s, int backlog)
 	}
 	listener_not_shut(s);
 	r = call_proxy(s, &call);
-	if (!socket_is(s, id))
+	if (r == -EBADF)
 		return r;
 	if (r && !was_listening && s->state == TCP_STATE_LISTEN) {
 		socket_enter(s, TCP_STATE_CLOSE, PHASE_UNCONNECTED);
@@ -115,7 +115,7 @@ int listener_ask_first(struct xts_sock *s)
 /* A listener of this process alone begins with credits for as many connections as its backlog has room for. */
 int listener_listen_again(struct xts_sock *s)
 {
-	uint32_t window = s->cold->backlog + 1 < 2 ? 2 : s->cold->backlog + 1, id = s->id, taken;
+	uint32_t window = s->cold->backlog + 1 < 2 ? 2 : s->cold->backlog + 1, taken;
 	bool named = s->cold->sharing.key && sharing_possible(s->stack);
 	struct call call = { .type = XTS_CMD_LISTEN, .backlog = s->cold->backlog, .makes = true };
 	int r;
@@ -124,8 +124,8 @@ int listener_listen_again(struct xts_sock *s)
 	s->grant.outstanding = named || s->cold->accept_count >= window ? 0 : window - s->cold->accept_count;
 	call.post_credits = s->grant.outstanding;
 	r = call_proxy(s, &call);
-	if (r || !socket_is_open(s, id))
-		return r ? r : -EBADF;
+	if (r)
+		return r;
 	s->local = call.local;
 	if (named)
 		return share_name(s);

@@ -142,14 +142,12 @@ void listener_look_whether_shut(struct xts_sock *s)
 int listener_wait_until_told(struct xts_sock *s)
 {
 	uint64_t deadline_ns = now_ns() + TOLD_NS;
-	uint32_t id = s->id;
 	int r = 0;
 
-	while (!r && is_possible(s) && s->cold->sharing.listens_told == TOLD_NOTHING) {
-		r = wait_for(s->stack, &s->callers, deadline_ns, true);
-		if (!socket_is_open(s, id))
-			return -EBADF;
-	}
+	while (!r && is_possible(s) && s->cold->sharing.listens_told == TOLD_NOTHING)
+		r = socket_wait(s, &s->callers, deadline_ns, true);
+	if (r == -EBADF)
+		return r;
 	return s->stack->channel ? 0 : -ENETDOWN; /* a proxy that says nothing is as one without the feature */
 }
 
@@ -164,12 +162,8 @@ static void ended(struct xts_sock *s, const struct call *call)
 static int shut(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHUT_LISTENER, .answered = ended };
-	uint32_t id = s->id;
-	int r;
+	int r = is_possible(s) ? call_proxy(s, &call) : -EOPNOTSUPP;
 
-	r = is_possible(s) ? call_proxy(s, &call) : -EOPNOTSUPP;
-	if (!socket_is_open(s, id))
-		return -EBADF;
 	if (r == -ENOTCONN || (r == -ENETDOWN && s->away))
 		end(s);
 	return r == -ENETDOWN && s->away ? 0 : r;

@@ -52,15 +52,14 @@ static void promise(struct xts_sock *s, uint32_t connections)
 int share_name(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = s->own.shared ? share_keep_ms(s) : 0, .makes = true };
-	uint32_t id = s->id;
 	int r;
 
 	if (!s->cold->sharing.key)
 		s->cold->sharing.key = key_make();
 	call.key = key_to_say(s);
 	r = call_proxy(s, &call);
-	if (s->id != id || !s->open)
-		return -EBADF;
+	if (r == -EBADF)
+		return r;
 	s->cold->sharing.key_is_told |= !r;
 	if (r || s->state != TCP_STATE_LISTEN)
 		return r ? r : -EINVAL;
@@ -75,14 +74,13 @@ int share_name(struct xts_sock *s)
 static int ask_to_share(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = share_keep_ms(s), .makes = true };
-	uint32_t id = s->id;
 	int r;
 
 	key_look_up(s);
 	call.key = s->cold->sharing.key;
 	r = call_proxy(s, &call);
-	if (!socket_is_open(s, id))
-		return -EBADF;
+	if (r == -EBADF)
+		return r;
 	s->cold->sharing.key_is_told = !r;
 	return r;
 }
@@ -93,11 +91,8 @@ static int listen_as_member(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_LISTEN, .backlog = s->cold->backlog, .makes = true };
 	bool has_to = s->state == TCP_STATE_LISTEN && s->cold->sharing.listens_told != TOLD_LISTENS;
-	uint32_t id = s->id;
 	int r = has_to ? call_proxy(s, &call) : 0;
 
-	if (!socket_is_open(s, id))
-		return -EBADF;
 	if (r)
 		return r;
 	if (s->state == TCP_STATE_LISTEN)
@@ -111,7 +106,6 @@ static int listen_as_member(struct xts_sock *s)
  * and the connections of all listeners but one would be lost. */
 static int renew(struct xts_sock *s)
 {
-	uint32_t id = s->id;
 	bool at_once = sharing_bound_possible(s->stack);
 	int r = asked_play(s);
 
@@ -121,13 +115,12 @@ static int renew(struct xts_sock *s)
 		r = listen_as_member(s);
 	if (!r && !at_once)
 		r = s->state == TCP_STATE_LISTEN ? ask_to_share(s) : 0;
-	return socket_is_open(s, id) ? r : -EBADF;
+	return r;
 }
 
 int share_join(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	uint16_t nobody = 0;
 	int r = -ENOENT, last = -EADDRINUSE;
 
@@ -144,8 +137,6 @@ int share_join(struct xts_sock *s)
 			r = renew(s);
 		else if (r == -ENOENT && i < RENEWALS)
 			r = -EEXIST; /* its key may have been renewed in between */
-		if (s->id != id || !s->open)
-			return -EBADF;
 		if (!r || r == -ENETDOWN)
 			return r;
 		if (r != -EADDRINUSE && r != -EEXIST && r != -EACCES)
@@ -155,8 +146,7 @@ int share_join(struct xts_sock *s)
 		r = again_undo(s);
 		if (r)
 			return r;
-		wait_for(st, &nobody, now_ns() + JOIN_PAUSE_NS, false);
-		if (s->id != id || !s->open)
+		if (socket_wait(s, &nobody, now_ns() + JOIN_PAUSE_NS, false) == -EBADF)
 			return -EBADF;
 	}
 	return last;
@@ -168,11 +158,9 @@ int share_ask(struct xts_sock *s)
 			     .key = key_to_say(s),
 			     .keep_ms = share_keep_ms(s),
 			     .deadline_ns = now_ns() + ASK_NS };
-	uint32_t id = s->id;
+	int r = s->own.shared && s->stack->channel ? call_proxy(s, &call) : 0;
 
-	if (s->own.shared && s->stack->channel)
-		(void)call_proxy(s, &call);
-	return socket_is_open(s, id) ? 0 : -EBADF;
+	return r == -EBADF ? r : 0;
 }
 
 /* --- interest ----------------------------------------------------------------------------------------------------- */

@@ -150,7 +150,7 @@ bool again_is_due(const struct stack *st, uint64_t before_ns)
 
 int again_undo(struct xts_sock *s)
 {
-	uint32_t id = s->id;
+	int r = 0;
 
 	if (making_is_cut(s))
 		return -ENETDOWN;
@@ -160,30 +160,28 @@ int again_undo(struct xts_sock *s)
 	s->cut = false;
 	if (s->proxy_id)
 		outbox_add(s, TODO_CLOSE);
-	while (socket_is_open(s, id) && s->disconnecting)
-		if (wait_for(s->stack, &s->callers, FOREVER, false) == -ENOBUFS)
-			break;
-	if (!socket_is_open(s, id))
-		return -EBADF;
+	while (!r && s->disconnecting)
+		r = socket_wait(s, &s->callers, FOREVER, false);
+	if (r == -EBADF)
+		return r;
 	s->making = s->making && s->away;
 	return s->stack->channel && !making_is_cut(s) ? 0 : -ENETDOWN;
 }
 
 static int make(struct xts_sock *s)
 {
-	uint32_t id = s->id;
 	int r;
 
 	if (s->proxy_id && !asked_pushes(s)) { /* it was claimed, and is of no use (next_proxy.h) */
 		r = again_undo(s);
-		if (r || !socket_is_open(s, id))
-			return r ? r : -EBADF;
+		if (r)
+			return r;
 	}
 	if (s->cold->sharing.others_may_have && s->cold->sharing.key)
 		return kind_of(s)->join(s);
 	/* a listener that was claimed has all but its protocols */
 	r = s->proxy_id ? asked_push_again(s) : asked_play(s);
-	return !r && socket_is_open(s, id) ? kind_of(s)->listen_again(s) : r;
+	return r ? r : kind_of(s)->listen_again(s);
 }
 
 static void describe(const struct xts_sock *s, char *text, size_t bytes)
@@ -279,15 +277,17 @@ int again_now(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
+	int r;
 
 	if (!s->away)
 		return s->lost ? -ENETDOWN : 0;
 	if (!st->channel && (st->again.failed || !attach(st)))
-		return -ENETDOWN;
+		return socket_is_open(s, id) ? -ENETDOWN : -EBADF;
 	while (socket_is_open(s, id) && s->away && st->channel)
 		if (s->tried) {
-			if (wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS)
-				return -ENOBUFS;
+			r = socket_wait(s, &s->callers, FOREVER, false);
+			if (r)
+				return r;
 		} else if (try_one(s)) {
 			break;
 		}

@@ -126,8 +126,8 @@ void socket_close(struct xts_sock *s)
 
 int socket_disconnect(struct xts_sock *s)
 {
-	uint32_t id = s->id;
 	bool is_over = s->done && (s->shutdown & SEND_SHUTDOWN); /* tcp_need_reset() */
+	int r = 0;
 
 	if (!s->disconnecting) {
 		s->cut = s->state == TCP_STATE_SYN_SENT || (s->state == TCP_STATE_ESTABLISHED && !is_over);
@@ -145,9 +145,9 @@ int socket_disconnect(struct xts_sock *s)
 		buffer_drop(s);
 		start_closing(s);
 	}
-	while (socket_is_open(s, id) && s->disconnecting && wait_for(s->stack, &s->callers, FOREVER, false) != -ENOBUFS)
-		;
-	return socket_is_open(s, id) ? 0 : -EBADF;
+	while (!r && s->disconnecting)
+		r = socket_wait(s, &s->callers, FOREVER, false);
+	return r == -EBADF ? r : 0;
 }
 
 /* --- with its process -------------------------------------------------------------------------------------------- */

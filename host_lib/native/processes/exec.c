@@ -33,16 +33,15 @@ static bool is_bound_only(const struct xts_sock *s)
 static int give_up_common(struct xts_sock *s)
 {
 	uint64_t deadline = now_ns() + NS_PER_S;
-	uint32_t id = s->id;
+	int r = 0;
 
 	if (s->own.inherited == NOT_INHERITED && s->own.moved == NOT_MOVED && !turn_give_up(s))
 		return -EBUSY;
-	while (socket_is_open(s, id) && s->own.moved != NOT_MOVED && s->stack->channel && now_ns() < deadline) {
+	while (r != -EBADF && r != -ENOBUFS && s->own.moved != NOT_MOVED && s->stack->channel && now_ns() < deadline) {
 		channel_flush(s->stack, true);
-		if (wait_for(s->stack, &s->callers, now_ns() + NS_PER_MS, false) == -ENOBUFS)
-			break;
+		r = socket_wait(s, &s->callers, now_ns() + NS_PER_MS, false);
 	}
-	return !socket_is_open(s, id) ? -EBADF : s->own.inherited == NOT_INHERITED ? -EBUSY : 0;
+	return r == -EBADF ? r : s->own.inherited == NOT_INHERITED ? -EBUSY : 0;
 }
 
 int stream_give_up(struct xts_sock *s)

@@ -47,12 +47,8 @@
 int pass_by_key(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
-	int r;
+	int r = share_by_key_with_others(s);
 
-	r = share_by_key_with_others(s);
-	if (!socket_is_open(s, id))
-		return -EBADF;
 	if (r)
 		return r;
 	(void)passed_make(s); /* without it, nobody knows who has it */

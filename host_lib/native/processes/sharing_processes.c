@@ -94,7 +94,6 @@ bool share_is_on_its_way(const struct xts_sock *s)
 int share_by_key_with_others(struct xts_sock *s)
 {
 	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS };
-	uint32_t id = s->id;
 	int r;
 
 	if (s->own.inherited != NOT_INHERITED)
@@ -106,14 +105,14 @@ int share_by_key_with_others(struct xts_sock *s)
 	call.key = key_to_say(s);
 	kind_of(s)->share_sent(s);
 	r = call_proxy(s, &call);
-	if (r && !call.done && socket_is_open(s, id))
+	if (r && r != -EBADF && !call.done)
 		kind_of(s)->share_answered(s, true); /* it was not sent */
-	if (!r && socket_is_open(s, id))
-		s->cold->sharing.key_is_told = true;
-	if (!r && socket_is_open(s, id) && !s->own.shared)
+	if (r)
+		return r;
+	s->cold->sharing.key_is_told = true;
+	if (!s->own.shared)
 		/* the credits it has posted stay valid: connections that they pay for are offers from now on */
 		share_add(s);
-	if (!r && socket_is_open(s, id))
-		kind_of(s)->is_shared(s);
-	return r;
+	kind_of(s)->is_shared(s);
+	return 0;
 }

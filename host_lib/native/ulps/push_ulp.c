@@ -223,16 +223,13 @@ static int check(struct xts_sock *s)
 static int begin(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	int r;
 
 	channel_pump(st);
 	/* a push says how much was read, which is counted again from a claim on */
 	while ((s->pushing || s->cold->ulps.sending || (st->channel && move_is_between(&st->channel->move))) && !s->lost) {
-		r = wait_for(st, &s->callers, now_ns() + AGAIN_NS, false);
-		if (!socket_is_open(s, id))
-			return -EBADF;
-		if (r == -ENOBUFS)
+		r = socket_wait(s, &s->callers, now_ns() + AGAIN_NS, false);
+		if (r == -EBADF || r == -ENOBUFS)
 			return r;
 	}
 	r = check(s);
