@@ -24,6 +24,8 @@ from system.sockets.programs.call_options import Set
 
 #: NULL, what is computed from it, what the kernel has for itself, and what lies between that and all processes.
 PLAIN = (0, 3, 4095, 2**64 - 1, 2**64 - 4096, 2**63, 2**56 - 4096)
+#: Of the processes' part of the address space: no buffer is above (47 bits on x86-64, 48 on arm64).
+USER_SPACE_END = 2**55
 NOW = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
@@ -122,6 +124,7 @@ def arguments_of_receives_of_datagrams(c: Calls) -> None:
     s, port = bound(c)
     with udp_peer() as peer:
         for bad in pointers():
+            never = (bad.value or 0) >= USER_SPACE_END  # refused before anything is received
             for flags in (0, socket.MSG_PEEK, socket.MSG_TRUNC):
                 peer.sendto(b"one", ("127.0.0.1", port))
                 peer.sendto(b"", ("127.0.0.1", port))
@@ -131,7 +134,7 @@ def arguments_of_receives_of_datagrams(c: Calls) -> None:
                         c.wait(s, select.POLLIN)
                     if room is bad:
                         c.do("recv", s, bad, 10, flags)
-                        left -= not flags & socket.MSG_PEEK
+                        left -= not (never or flags & socket.MSG_PEEK)
                     else:
                         c.recv(s, 10, socket.MSG_DONTWAIT)
                         left -= left > 0
