@@ -194,5 +194,5 @@ void channel_violation(struct channel *ch, const char *what, uint32_t id)
 {
 	ch->worker->stats.bad_messages++;
 	channel_log(ch, "p%08x: host broke the protocol: %s", id, what);
-	xts_link_fail(&ch->link, EPROTO);
+	xts_link_violated(&ch->link, what);
 }

@@ -6,6 +6,7 @@
  * until the last one is closed, so that the next process on the queue finds ports and limits free, as after the kernel
  * has ended a process. Meanwhile nothing is sent to it either, except the link's own frames.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -186,10 +187,20 @@ void channel_link_opened(struct channel *ch)
 	}
 }
 
+/* Which rule was broken, by whom. */
+static const char *closed_why(const struct xts_link *link, char *out, size_t room)
+{
+	if (link->error != EPROTO)
+		return "";
+	(void)snprintf(out, room, ": %s", link->violation ? link->violation : "the host says that this proxy broke it");
+	return out;
+}
+
 /* The link went down: by GOODBYE, or by a violation of the link's or our protocol. */
 void channel_link_closed(struct channel *ch)
 {
 	struct worker_state *w = ch->worker;
+	char why[128];
 
 	xts_packets_end(&ch->packets);
 	if (!ch->epoch_live) {
@@ -201,6 +212,7 @@ void channel_link_closed(struct channel *ch)
 		w->stats.goodbyes++;
 	else
 		w->stats.link_failures++;
-	channel_log(ch, "closed, %s", ch->link.error == ESHUTDOWN ? "the process has ended" : strerror(ch->link.error));
+	channel_log(ch, "closed, %s%s", ch->link.error == ESHUTDOWN ? "the process has ended" : strerror(ch->link.error),
+		    closed_why(&ch->link, why, sizeof why));
 	channel_end_epoch(ch, ch->link.error != ESHUTDOWN);
 }

@@ -117,7 +117,7 @@ static bool handle(struct stack *st, const uint8_t *message, uint32_t bytes)
 		c->inner = NULL;
 	}
 	if (taken < 0)
-		channel_fail(st, -taken);
+		channel_violation(st, "a malformed message among gathered ones");
 	return st->channel == c;
 }
 
@@ -130,8 +130,12 @@ bool message_gathered(struct stack *st, const struct xts_head *head, const struc
 	(void)head;
 	if (!c->gathered)
 		c->gathered = malloc(c->link.largest_message);
-	if (!c->gathered || !(c->link.features & XTS_FEATURE_CATCH_UP)) {
-		channel_fail(st, c->gathered ? EPROTO : ENOMEM);
+	if (!(c->link.features & XTS_FEATURE_CATCH_UP)) {
+		channel_violation(st, "GATHERED without its feature");
+		return true;
+	}
+	if (!c->gathered) {
+		channel_fail(st, ENOMEM);
 		return true;
 	}
 	frame_copy(c->gathered, frame, XTS_GATHERED_BYTES, m->length);
@@ -140,7 +144,7 @@ bool message_gathered(struct stack *st, const struct xts_head *head, const struc
 
 		at += LENGTH_BYTES;
 		if (bytes > m->length || at + bytes > m->length) {
-			channel_fail(st, EPROTO);
+			channel_violation(st, "a message longer than what it is gathered in");
 			return true;
 		}
 		if (!handle(st, c->gathered + at, bytes))

@@ -289,6 +289,18 @@ void channel_flush(struct stack *st, bool kick)
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
+/* Sockets of the program end, and their errnos do not tell why. */
+static void say_violation(const struct channel *c)
+{
+	const char *what = c->link.violation, *endpoint = c->stack->settings.endpoint;
+
+	if (what)
+		xts_log(XTS_LOG_WARNING, "the proxy at %s has broken the protocol: %s", endpoint, what);
+	else
+		xts_log(XTS_LOG_WARNING,
+			"the proxy at %s says that this process has broken the protocol: its log says how", endpoint);
+}
+
 void channel_die(struct stack *st, int error)
 {
 	struct channel *c = st->channel;
@@ -310,9 +322,20 @@ void channel_die(struct stack *st, int error)
 	if (c->attachment.status)
 		c->attachment.status->link_state = XTS_LINK_DOWN;
 	wake_all(st);
+	if (error == EPROTO)
+		say_violation(c);
 	xts_log(XTS_LOG_DEBUG, "the queue at %s has ended: %s; %u of %u sockets are made again", st->settings.endpoint,
 		strerror(error), st->again.away, st->sockets);
 	again_start(st);
+}
+
+void channel_violation(struct stack *st, const char *what)
+{
+	if (!st->channel)
+		return;
+	st->bad_messages++;
+	xts_link_violated(&st->channel->link, what);
+	channel_die(st, EPROTO);
 }
 
 void channel_fail(struct stack *st, int error)

@@ -86,8 +86,10 @@ void channel_control(struct channel *c, uint64_t now);
 void channel_pump(struct stack *st); /* receives and handles the frames that have come */
 void channel_tick(struct stack *st, uint64_t now);
 void channel_die(struct stack *st, int error);  /* ends the channel and its sockets */
-void channel_fail(struct stack *st, int error); /* the same after the peer has violated the protocol: sends GOODBYE */
-void channel_say_goodbye(struct stack *st);     /* GOODBYE is sent, if there is a channel */
+void channel_fail(struct stack *st, int error); /* the same where this side cannot go on: sends GOODBYE */
+/* The same after the proxy has broken the protocol: says which rule. */
+void channel_violation(struct stack *st, const char *what);
+void channel_say_goodbye(struct stack *st); /* GOODBYE is sent, if there is a channel */
 void channel_reap(struct stack *st);
 void channel_check_idle(struct stack *st);          /* to be called before a new socket is made on it */
 void channel_connection_event(struct channel *c);   /* the attach connection is readable */

@@ -1,7 +1,7 @@
 /*
  * Messages from the proxy. Each is decoded from a private copy of the frame's first bytes; only payload is read from
  * the frame itself. The proxy is not trusted: a message with an unknown identifier or token is counted and dropped. A
- * message that no correct proxy can send in the socket's state ends the channel (channel_fail).
+ * message that no correct proxy can send in the socket's state ends the channel (channel_violation).
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -28,7 +28,7 @@
 bool message_credits(struct xts_sock *s, uint32_t post_credits)
 {
 	if (xts_credit_add(&s->credits, post_credits)) {
-		channel_fail(s->stack, EPROTO);
+		channel_violation(s->stack, "post credits overflow");
 		return false;
 	}
 	if (s->credits > s->peer_window)
@@ -107,7 +107,7 @@ void message_reply(struct stack *st, const struct xts_head *head, uint8_t reques
 	}
 	if (call && call->token == token) {
 		if (call->type != request && !(call->type == XTS_CMD_GETSOCKOPT && request == XTS_CMD_SETSOCKOPT)) {
-			channel_fail(st, EPROTO);
+			channel_violation(st, "an answer to another request than was sent");
 			return;
 		}
 		if (local)
@@ -163,7 +163,7 @@ void channel_refuse(struct stack *st, uint32_t proxy_id, uint16_t error)
 static void receive_closed(struct xts_sock *s)
 {
 	if (!s->closing) {
-		channel_fail(s->stack, EPROTO);
+		channel_violation(s->stack, "the end of a socket that was not closed");
 		return;
 	}
 	s->proxy_id = 0;
@@ -243,7 +243,7 @@ void message_receive(struct stack *st, struct xts_rx_frame *frame, const struct 
 	int taken = message_handle(st, head, copy, frame->bytes, frame);
 
 	if (taken < 0)
-		channel_fail(st, -taken);
+		channel_violation(st, xts_type_name(head->type));
 	if (st->channel != c)
 		return; /* the queue ends, and this frame with it */
 	if (taken <= 0)

@@ -86,7 +86,7 @@ bool message_open_datagram_ack(struct stack *st, const struct xts_head *head, co
 	if (!s)
 		return false;
 	if (!s->datagrams || (!head->error && !m->proxy_id)) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "OPEN_DATAGRAM_ACK for another kind of socket, or without an identifier");
 		return true;
 	}
 	if (!head->error && !s->closing) {
@@ -107,7 +107,7 @@ bool message_connect_datagram_ack(struct stack *st, const struct xts_head *head,
 	if (!s)
 		return false;
 	if (!s->datagrams) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "CONNECT_DATAGRAM_ACK for another kind of socket");
 		return true;
 	}
 	if (!head->error)

@@ -274,7 +274,7 @@ static int take_record(struct xts_sock *s, struct xts_datagram *d, struct xts_da
 		       struct xts_rx_frame *frame, uint32_t end)
 {
 	if (xts_credit_receive(&s->grant, xts_datagram_credits(&d->record))) {
-		channel_fail(s->stack, EPROTO);
+		channel_violation(s->stack, "a datagram beyond the credits");
 		return -1;
 	}
 	if (callback_has_function(s) && !(d->controls & 1u << XTS_DATAGRAM_ERROR))
@@ -298,14 +298,14 @@ static int receive(struct xts_sock *s, const struct xts_recv_datagrams *m, bool 
 	while (!taken && cursor.left) {
 		r = xts_datagram_next(&cursor, &d);
 		if (r < 0) {
-			channel_fail(s->stack, EPROTO);
+			channel_violation(s->stack, "a malformed datagram");
 			return -1;
 		}
 		taken = take_record(s, &d, &cursor, frame, end);
 	}
 	/* Only the last record may continue in the next message, and then the message has to say so. */
 	if (taken >= 0 && more != (s->datagrams->missing || s->datagrams->offer.missing)) {
-		channel_fail(s->stack, EPROTO);
+		channel_violation(s->stack, "a datagram of another length than announced");
 		return -1;
 	}
 	return taken;
@@ -345,7 +345,7 @@ bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const
 	if (!s || s->closing)
 		return false; /* it crossed our CLOSE */
 	if (!s->datagrams || (head->error && m->length)) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "datagrams for another kind of socket, or with an error");
 		return true;
 	}
 	if (m->post_credits && !message_credits(s, m->post_credits))
@@ -374,7 +374,7 @@ bool datagram_told(struct xts_sock *s, const struct xts_head *head, const struct
 
 	(void)frame;
 	if (m->length || head->flags & XTS_FLAG_EOS) {
-		channel_fail(s->stack, EPROTO);
+		channel_violation(s->stack, "a byte stream for a datagram socket");
 		return true;
 	}
 	if (m->post_credits && !message_credits(s, m->post_credits))

@@ -168,7 +168,7 @@ bool message_newconn(struct stack *st, const struct xts_head *head, const struct
 
 	(void)frame;
 	if (!m->proxy_id || (listener && !listener->closing && !is_due(listener))) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "a connection for a socket that does not listen, or beyond its credits");
 		return false;
 	}
 	if (listener && listener->closing && listener->cold->sharing.key)

@@ -49,7 +49,7 @@ bool message_move(struct stack *st, const struct xts_head *head, const struct xt
 	(void)head;
 	(void)frame;
 	if (!m->ticket || move->ticket || !(st->channel->link.features & XTS_FEATURE_MOVE)) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "MOVE without its feature or ticket, or twice");
 		return false;
 	}
 	move->ticket = m->ticket;

@@ -13,7 +13,7 @@ static bool connection_comes(struct xts_sock *s, uint32_t proxy_id, uint32_t pos
 			     const struct xts_endpoint *local, const struct xts_endpoint *peer)
 {
 	if (!proxy_id)
-		channel_fail(s->stack, EPROTO);
+		channel_violation(s->stack, "a connection comes without an identifier");
 	if (!proxy_id || !message_credits(s, post_credits))
 		return false;
 	s->local = *local;

@@ -67,7 +67,7 @@ static bool receive_data(struct xts_sock *s, struct xts_rx_frame *frame, uint32_
 
 	if (s->done || s->state != TCP_STATE_ESTABLISHED || (s->todo & TODO_GIVE_BACK) ||
 	    xts_credit_receive(&s->grant, length) || (s->cold->pdu_first && !pdu_stream_data(s, length))) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "data beyond the credits, or behind the end");
 		return true;
 	}
 	s->received_bytes += length;
@@ -87,7 +87,7 @@ bool stream_receive(struct xts_sock *s, const struct xts_head *head, const struc
 	bool taken = false;
 
 	if (s->state != TCP_STATE_ESTABLISHED) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "data for a socket that is not connected");
 		return true;
 	}
 	if (m->post_credits && !message_credits(s, m->post_credits))
@@ -105,7 +105,7 @@ bool stream_receive(struct xts_sock *s, const struct xts_head *head, const struc
 		events |= EPOLLOUT;
 	if (head->flags & XTS_FLAG_EOS) {
 		if (pdu_is_open(s) && !head->error) {
-			channel_fail(st, EPROTO);
+			channel_violation(st, "an end in the middle of a PDU");
 			return true;
 		}
 		s->done = true;

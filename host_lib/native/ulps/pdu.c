@@ -231,7 +231,7 @@ static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu 
 	uint32_t record = m->record_bytes ? m->record_bytes : p->record_bytes;
 
 	if (length > UINT32_MAX || (record && (more ? length > record : length != record))) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "a PDU of another length than its record");
 		return true;
 	}
 	p->record_bytes = record;
@@ -275,7 +275,7 @@ static void receive_event(struct xts_sock *s, const struct xts_recv_pdu *m)
 		return;
 	}
 	if (m->control_type != XTS_CONTROL_READY || m->length) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "an unknown event of a pushed protocol");
 		return;
 	}
 	s->cold->ulps.handshaking = false;
@@ -295,7 +295,7 @@ bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struc
 	if (!s || s->closing)
 		return false; /* it crossed our CLOSE */
 	if (s->state != TCP_STATE_ESTABLISHED || !(c->link.features & XTS_FEATURE_ULP)) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "a PDU for a socket that has no pushed protocols, or is not connected");
 		return true;
 	}
 	if (m->post_credits && !message_credits(s, m->post_credits))
@@ -307,7 +307,7 @@ bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struc
 		return st->channel != c;
 	}
 	if (s->done || (s->todo & TODO_GIVE_BACK) || xts_credit_receive(&s->grant, m->length + XTS_PDU_CREDITS)) {
-		channel_fail(st, EPROTO);
+		channel_violation(st, "a PDU beyond the credits, or behind the end");
 		return true;
 	}
 	p = find_or_add(s, m);

@@ -92,15 +92,17 @@ static void go_down(struct xts_link *link, int error, bool tell_peer)
 {
 	link->state = XTS_LINK_DOWN;
 	link->error = error;
+	link->violation = NULL;
 	link->due = tell_peer && link->epoch ? DUE_GOODBYE : 0;
 	link->goodbye_epoch = link->epoch;
 	link->goodbye_error = (uint16_t)error;
 }
 
-static enum xts_link_verdict violation(struct xts_link *link, uint64_t *counter)
+static enum xts_link_verdict violation(struct xts_link *link, uint64_t *counter, const char *what)
 {
 	++*counter;
 	go_down(link, EPROTO, true);
+	link->violation = what;
 	return XTS_LINK_CLOSED;
 }
 
@@ -157,7 +159,7 @@ static enum xts_link_verdict receive_hello(struct xts_link *link, const struct x
 	link->token_here = false;
 	if (hello->epoch == link->epoch && link->state == XTS_LINK_UP) {
 		if (link->traffic)
-			return violation(link, &link->stats.sequence_errors);
+			return violation(link, &link->stats.sequence_errors, "HELLO in an epoch that has had messages");
 		link->due |= DUE_HELLO_ACK;
 		return XTS_LINK_CONSUMED;
 	}
@@ -205,7 +207,7 @@ static enum xts_link_verdict receive_hello_ack(struct xts_link *link, const stru
 	    ack->frame_window > config->frame_window || !size_valid(ack->largest_message, ack->features) ||
 	    ack->largest_message > config->largest_message || (ack->features & ~config->features) ||
 	    (config->required & ~ack->features))
-		return violation(link, &link->stats.malformed);
+		return violation(link, &link->stats.malformed, "HELLO_ACK grants what was not asked for");
 	open_epoch(link, ack->epoch, ack->frame_window, ack->largest_message, ack->features);
 	link->sockets_max = ack->sockets_max;
 	link->due = 0;
@@ -255,7 +257,7 @@ static enum xts_link_verdict receive_replaced(struct xts_link *link, const struc
 		return XTS_LINK_DROPPED;
 	}
 	if (!m->ticket || !(link->features & (XTS_FEATURE_RESUME | XTS_FEATURE_RESUME_RELAYED)))
-		return violation(link, &link->stats.malformed);
+		return violation(link, &link->stats.malformed, "REPLACED without its feature or ticket");
 	go_down(link, ERESTART, false);
 	link->replaced_ticket = m->ticket;
 	return XTS_LINK_CLOSED;
@@ -318,7 +320,7 @@ static enum xts_link_verdict receive_clock(struct xts_link *link, const void *fr
 	struct xts_clock clock;
 
 	if (xts_clock_decode(&clock, frame, bytes))
-		return violation(link, &link->stats.malformed);
+		return violation(link, &link->stats.malformed, "a malformed CLOCK");
 	if (link->config.clock) {
 		link->clock_token = clock.token;
 		link->due |= DUE_CLOCK_ACK;
@@ -331,7 +333,7 @@ static enum xts_link_verdict receive_clock_ack(struct xts_link *link, const void
 	struct xts_clock_ack ack;
 
 	if (xts_clock_ack_decode(&ack, frame, bytes))
-		return violation(link, &link->stats.malformed);
+		return violation(link, &link->stats.malformed, "a malformed CLOCK_ACK");
 	if (link->config.clock && link->clock_token && ack.token == link->clock_token) {
 		link->clock_token = 0;
 		link->config.clock(link->config.clock_context, &ack);
@@ -346,7 +348,7 @@ static enum xts_link_verdict receive_catch_up(struct xts_link *link, const void 
 	struct xts_catch_up m;
 
 	if (xts_catch_up_decode(&m, frame, bytes) || !m.token || !(link->features & XTS_FEATURE_CATCH_UP))
-		return violation(link, &link->stats.malformed);
+		return violation(link, &link->stats.malformed, "a malformed CATCH_UP");
 	link->catch_up_token = m.token;
 	link->catch_up_new = true;
 	link->due &= (uint16_t)~DUE_CAUGHT_UP;
@@ -359,7 +361,7 @@ static enum xts_link_verdict receive_caught_up(struct xts_link *link, const void
 	struct xts_caught_up m;
 
 	if (xts_caught_up_decode(&m, frame, bytes))
-		return violation(link, &link->stats.malformed);
+		return violation(link, &link->stats.malformed, "a malformed CAUGHT_UP");
 	if (link->catch_up_token && m.token == link->catch_up_token)
 		link->catch_up_token = 0;
 	return XTS_LINK_CONSUMED;
@@ -378,14 +380,14 @@ static enum xts_link_verdict receive_control(struct xts_link *link, const struct
 		return XTS_LINK_CONSUMED;
 	case XTS_LINK_PING:
 		if (xts_ping_decode(&ping, frame, bytes))
-			return violation(link, &link->stats.malformed);
+			return violation(link, &link->stats.malformed, "a malformed PING");
 		link->pong_token = ping.token;
 		link->due |= DUE_PONG;
 		return XTS_LINK_CONSUMED;
 	case XTS_LINK_PONG:
 		/* Any frame shows that the peer is alive, so a PONG with an old token is as good. */
 		if (xts_pong_decode(&pong, frame, bytes))
-			return violation(link, &link->stats.malformed);
+			return violation(link, &link->stats.malformed, "a malformed PONG");
 		return XTS_LINK_CONSUMED;
 	case XTS_LINK_CLOCK:
 		return receive_clock(link, frame, bytes);
@@ -461,15 +463,16 @@ enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, 
 	if (!fixed && !xts_type_sequenced(out->type))
 		return receive_control(link, out, head, head_bytes);
 	if (!fixed || !right_way || head_bytes < fixed)
-		return violation(link, &link->stats.malformed);
+		return violation(link, &link->stats.malformed,
+				 "an unknown or short message, or one of the other direction");
 	if (out->seqno != link->received)
-		return violation(link, &link->stats.sequence_errors);
+		return violation(link, &link->stats.sequence_errors, "a message out of order");
 	if (!take_ack(link, out->frame_ack))
-		return violation(link, &link->stats.credit_errors);
+		return violation(link, &link->stats.credit_errors, "an acknowledgement of what was never sent");
 	if (!xts_type_sequenced(out->type))
 		return receive_control(link, out, head, head_bytes);
 	if (unrecycled(link) >= link->frame_window)
-		return violation(link, &link->stats.credit_errors);
+		return violation(link, &link->stats.credit_errors, "more messages than the window");
 	link->received++;
 	link->traffic = true;
 	link->stats.received_frames++;
@@ -787,4 +790,12 @@ void xts_link_fail(struct xts_link *link, int error)
 {
 	if (link->state != XTS_LINK_DOWN)
 		go_down(link, error, true);
+}
+
+void xts_link_violated(struct xts_link *link, const char *what)
+{
+	if (link->state == XTS_LINK_DOWN)
+		return;
+	go_down(link, EPROTO, true);
+	link->violation = what;
 }

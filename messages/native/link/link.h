@@ -101,7 +101,9 @@ struct xts_link_replay {
 struct xts_link {
 	struct xts_link_config config;
 	enum xts_link_state state;
-	int error;       /* positive errno: why the link is down */
+	int error; /* positive errno: why the link is down */
+	/* which rule the peer has broken, where this side has found it (EPROTO); else NULL */
+	const char *violation;
 	uint8_t refusal; /* host: the number (XTS_REFUSED_*) that the proxy has sent with a refusal, or 0 */
 	/* In force while up. */
 	uint16_t frame_window;
@@ -231,7 +233,10 @@ void xts_link_watch(struct xts_link *link, bool watch, uint64_t now_ns);
 /* Ends the link from our side with a positive errno (0: normal end); a GOODBYE is then due. */
 void xts_link_goodbye(struct xts_link *link, int error);
 
-/* Ends the link because the caller found a violation in a message's body: like goodbye, with link->error set. */
+/* Ends the link because the caller found a violation in a message's body, or cannot go on: like goodbye, with
+ * link->error set. */
 void xts_link_fail(struct xts_link *link, int error);
+/* The same with EPROTO, and the rule that the peer has broken, for logs. */
+void xts_link_violated(struct xts_link *link, const char *what);
 
 #endif
