@@ -69,6 +69,7 @@ class OneProcessProxy:
         epoch = self.link.epoch
         self.link = self._new_link()
         lib.xts_link_replace(self.link, epoch, ticket)
+        lib.xts_link_replay_ends(self.link)
         self.until(lambda: self.up, "the host does not say HELLO")
 
     @property

@@ -11,6 +11,7 @@ from beds.link_pair import (
     DROPPED,
     EPOCH,
     HOST,
+    OPENED,
     OPENING,
     PROXY,
     Pair,
@@ -19,6 +20,7 @@ from beds.link_pair import (
     ffi,
     from_host,
     from_proxy,
+    hello,
     kind,
 )
 from xts_messages.wire import wire_table as table
@@ -32,11 +34,13 @@ def opened(features: int = RESUME) -> Pair:
     return Pair(config(HOST, features=features), config(PROXY, features=features)).open()
 
 
-def replaced(pair: Pair, ticket: int = TICKET) -> None:
-    """The next process has the proxy's end."""
+def replaced(pair: Pair, ticket: int = TICKET, *, empty: bool = True) -> None:
+    """The next process has the proxy's end. `empty`: and has received all that was on its way."""
     link = ffi.new("struct xts_link *")
     assert core.xts_link_init(link, config(PROXY, features=RESUME), pair.now_ns) == 0
     core.xts_link_replace(link, EPOCH, ticket)
+    if empty:
+        core.xts_link_replay_ends(link)
     pair.proxy.link = link
 
 
@@ -73,6 +77,22 @@ def test_what_the_host_has_sent_is_received_again_and_it_is_told_once_more() -> 
     assert follows == [False, True, True, True, False]
     assert "XTS_LINK_REPLACED" in [kind(frame) for frame in pair.proxy.pump(pair.now_ns)]
     assert pair.proxy.take(from_host("XTS_REPLY_RECV", {"length": 0}), pair.now_ns) == DROPPED, "the wrong way"
+
+
+def test_a_hello_that_the_dead_process_had_answered_opens_nothing() -> None:
+    """The host had repeated it before the answer came, and has been up since. It would be up with the next process in
+    the middle of its messages, which broke the order."""
+    pair = Pair(config(HOST, features=RESUME), config(PROXY, features=RESUME))
+    pair.open()
+    assert pair.host.send(1)
+    sent = list(pair.host.outbox)
+    replaced(pair, empty=False)
+    assert pair.proxy.take(hello(features=RESUME), pair.now_ns) == DROPPED
+    assert [pair.proxy.take(frame, pair.now_ns) for frame in sent] == [REPLAYED]
+    assert pair.proxy.pump(pair.now_ns) == [], "it is told when all has been received that was on its way"
+    core.xts_link_replay_ends(pair.proxy.link)
+    assert [kind(frame) for frame in pair.proxy.pump(pair.now_ns)] == ["XTS_LINK_REPLACED"]
+    assert pair.proxy.take(hello(features=RESUME), pair.now_ns) == OPENED
 
 
 def test_another_one_dies_before_the_link_is_open_again() -> None:

@@ -169,10 +169,8 @@ static bool run_resume(struct worker_state *w, void *argument)
 		xts_link_replace(&ch->link, r->how->epoch, r->how->ticket);
 	else if (!r->how->died)
 		xts_link_expect(&ch->link, r->how->epoch);
-	if (r->how->died) {
+	if (r->how->died)
 		channel_kick(ch); /* what the process before had submitted */
-		(void)channel_send(ch);
-	}
 	return false;
 }
 

@@ -154,7 +154,7 @@ static bool carry_out_again(struct channel *ch)
 bool channel_receive(struct channel *ch)
 {
 	uint64_t begun_ns = ch->worker->now_ns;
-	int last = TAKEN_NONE;
+	int last = TAKEN_CHEAP;
 	uint32_t taken;
 
 	if (ch->continuation.resume) {
@@ -175,6 +175,8 @@ bool channel_receive(struct channel *ch)
 		channel_link_closed(ch);
 		ch->dying = ch->life_fd >= 0;
 	}
+	if (last == TAKEN_NONE)
+		xts_link_replay_ends(&ch->link);
 	ch->dying |= relay_has_ended(ch);
 	if (ch->batch_used || ch->dirty_count)
 		channel_flush(ch);

@@ -131,6 +131,7 @@ static void open_epoch(struct xts_link *link, uint64_t epoch, uint16_t window, u
 	link->traffic = false;
 	if (link->config.role == XTS_LINK_PROXY)
 		link->replaced_ticket = 0;
+	link->replaced_said = false;
 	link->pinged_ns = 0;
 	link->clock_token = 0;
 	link->catch_up_token = 0;
@@ -148,6 +149,13 @@ static enum xts_link_verdict refuse_hello(struct xts_link *link, const struct xt
 	return was_up ? XTS_LINK_CLOSED : XTS_LINK_CONSUMED;
 }
 
+/* The host has said it to the process that has died, and has been up since, perhaps: it would be up twice. It repeats
+ * what is not answered. */
+static bool is_hello_of_before(const struct xts_link *link, const struct xts_hello *hello)
+{
+	return link->replaced_ticket && !link->replaced_said && hello->epoch == link->epoch;
+}
+
 static enum xts_link_verdict receive_hello(struct xts_link *link, const struct xts_hello *hello)
 {
 	const struct xts_link_config *config = &link->config;
@@ -157,6 +165,10 @@ static enum xts_link_verdict receive_hello(struct xts_link *link, const struct x
 
 	link->stats.hellos++;
 	link->token_here = false;
+	if (is_hello_of_before(link, hello)) {
+		link->stats.dropped_stale++;
+		return XTS_LINK_DROPPED;
+	}
 	if (hello->epoch == link->epoch && link->state == XTS_LINK_UP) {
 		if (link->traffic)
 			return violation(link, &link->stats.sequence_errors, "HELLO in an epoch that has had messages");
@@ -242,7 +254,12 @@ void xts_link_replace(struct xts_link *link, uint64_t epoch, uint64_t ticket)
 {
 	xts_link_expect(link, epoch);
 	link->replaced_ticket = ticket;
-	link->due |= DUE_REPLACED;
+}
+
+void xts_link_replay_ends(struct xts_link *link)
+{
+	if (link->replaced_ticket && !link->replaced_said)
+		link->due |= DUE_REPLACED;
 }
 
 /* The process that had this epoch has died. What it had sent is here, since frames arrive in order. */
@@ -413,7 +430,7 @@ static bool is_foreign(const struct xts_link *link, const uint8_t *frame)
  * answer behind it. */
 static void tell_of_restart(struct xts_link *link)
 {
-	if (link->replaced_ticket)
+	if (link->replaced_said)
 		link->due |= DUE_REPLACED;
 	if (link->config.role != XTS_LINK_PROXY || link->epoch)
 		return;
@@ -579,6 +596,7 @@ static size_t write_replaced(struct xts_link *link, uint8_t *frame)
 {
 	struct xts_replaced m = { .epoch = link->epoch, .ticket = link->replaced_ticket };
 
+	link->replaced_said = true;
 	control(link, frame, DUE_REPLACED, XTS_LINK_REPLACED, 0, XTS_REPLACED_BYTES);
 	xts_replaced_encode(frame, &m);
 	return XTS_REPLACED_BYTES;

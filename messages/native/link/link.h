@@ -140,6 +140,7 @@ struct xts_link {
 	/* proxy: of the epoch that another process has served, which has died; 0: none. Host: of the REPLACED that has
 	 * ended the link, or has come while it opens; 0: none. */
 	uint64_t replaced_ticket;
+	bool replaced_said; /* proxy: REPLACED has been written. A HELLO of that epoch before it is for the dead process */
 	struct xts_link_replay replay; /* of the frames of that epoch */
 	bool replay_follows;           /* is the last one, of XTS_LINK_REPLAYED, the one behind the one before? */
 	uint64_t goodbye_epoch;
@@ -176,9 +177,10 @@ bool xts_link_catching_up(const struct xts_link *link);
  * GOODBYE counts, and it is not told of a restart. */
 void xts_link_expect(struct xts_link *link, uint64_t epoch);
 
-/* The same when that process has died. Its host is told by REPLACED, and again whenever something comes that is not
- * HELLO. */
+/* The same when that process has died. Its host is told by REPLACED when xts_link_replay_ends() is called, which is
+ * when all has been received that waited for the dead process, and again whenever something comes that is not HELLO. */
 void xts_link_replace(struct xts_link *link, uint64_t epoch, uint64_t ticket);
+void xts_link_replay_ends(struct xts_link *link);
 
 /* The next frame of an epoch whose process has died: is it the one behind the one before? */
 static inline bool xts_link_replay_follows(struct xts_link_replay *r, const struct xts_head *head)

@@ -111,7 +111,7 @@ static bool may_pass(const struct process *p, const uint8_t *frame, uint32_t byt
 	case XTS_LINK_BUNDLE:
 		return false;
 	case XTS_LINK_HELLO:
-		return !xts_hello_decode(&hello, frame, bytes) && hello.epoch == p->epoch;
+		return !p->hello_of_before && !xts_hello_decode(&hello, frame, bytes) && hello.epoch == p->epoch;
 	default:
 		return true;
 	}
@@ -129,6 +129,7 @@ static int pass_one(struct relay *r, struct process *p)
 		return 0;
 	}
 	got = xts_queue_receive(p->shm, &frame);
+	p->hello_of_before &= got > 0;
 	if (got > 0 && frame.bytes <= p->channel->largest_message) {
 		gather(slot.data, &frame);
 		if (may_pass(p, slot.data, frame.bytes)) {

@@ -19,6 +19,8 @@ struct process { /* that the relay serves */
 	uint32_t last_frames; /* it has gone, and at most this many more of its frames are looked for. 0: it is alive */
 	bool kick;
 	bool ending; /* GOODBYE is due */
+	/* the proxy's process has died, and not all has left that this one had sent before: a HELLO is for that process */
+	bool hello_of_before;
 	int error;
 };
 

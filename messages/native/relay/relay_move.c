@@ -52,8 +52,10 @@ static void open_again(struct relay *r)
 	struct xts_link_config config = r->link.config;
 	uint64_t now_ns = r->now_ns;
 
-	for (uint32_t i = 0; i < r->count; i++)
+	for (uint32_t i = 0; i < r->count; i++) {
 		(void)relay_to_process(r->processes[i]);
+		r->processes[i]->hello_of_before |= r->link.replaced_ticket != 0;
+	}
 	config.token_bytes = 0;
 	config.features &= ~XTS_FEATURE_TOKEN;
 	config.dead_ms = REOPENING_MS;

@@ -92,6 +92,7 @@ def test_what_the_last_proxy_had_answered_is_asked_again(proxy: OneProcessProxy,
     with stopped(caller):
         answer(proxy, "SETSOCKOPT")
         lib.xts_link_replace(proxy.link, proxy.link.epoch, TICKET)
+        lib.xts_link_replay_ends(proxy.link)
         proxy.pump()
     next_process(proxy)
     connects(proxy, caller, number)
@@ -104,6 +105,7 @@ def test_the_last_request_was_answered(proxy: OneProcessProxy, caller: Caller) -
     with stopped(caller):
         answer(proxy, "BIND")
         lib.xts_link_replace(proxy.link, proxy.link.epoch, TICKET)
+        lib.xts_link_replay_ends(proxy.link)
         proxy.pump()
     next_process(proxy)
     connects(proxy, caller, number)
