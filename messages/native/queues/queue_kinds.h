@@ -60,8 +60,9 @@ struct xts_queue_kind {
 	int (*adopt_orphan)(struct xts_queue **out, enum xts_queue_end end, const int *fds,
 			    const struct xts_attach_reply *g);
 	/* As resume, for a queue whose process has died: `dead` is its struct as that process has left it, in the
-	 * middle of anything, of dead_bytes. It may say whatever it likes. -EPIPE: it contradicts itself; -EAGAIN:
-	 * frames are still on their way, try again. NULL: no queue of this kind can go on without its process. */
+	 * middle of anything, of dead_bytes, or that of another queue. It may say whatever it likes. -EBADMSG: it
+	 * contradicts itself; -EAGAIN: frames are still on their way, try again. NULL: no queue of this kind can go on
+	 * without its process. */
 	int (*resume_dead)(struct xts_queue **out, enum xts_queue_end end, const int *fds,
 			   const struct xts_attach_reply *g, const void *dead, size_t dead_bytes);
 

@@ -23,4 +23,12 @@ static inline uint64_t xts_sealed_bytes(int fd)
 	return (uint64_t)memory.st_size;
 }
 
+/* A number that no other such memory has; 0: it has none. */
+static inline uint64_t xts_memory_number(int fd)
+{
+	struct stat memory;
+
+	return syscall(SYS_fstat, fd, &memory) < 0 ? 0 : (uint64_t)memory.st_ino;
+}
+
 #endif

@@ -85,6 +85,7 @@ struct shm_queue {
 	bool lent[SHM_SLOTS_MAX];
 	void *memory;
 	size_t memory_bytes;
+	uint64_t memory_number;
 	int memfd;
 };
 
@@ -467,7 +468,7 @@ static int shm_restore_dead(struct shm_queue *q, const struct shm_queue *dead)
 	int error;
 
 	if (s.rx_returned - returned > q->slots || s.tx_published - published > q->slots || !shm_agree(q, dead, &s, lent))
-		return -EPIPE;
+		return -EBADMSG;
 	error = shm_restore(q, (const uint8_t *)&s, sizeof s);
 	if (error)
 		return error;
@@ -599,6 +600,7 @@ static int shm_adopt(struct xts_queue **out, enum xts_queue_end end, const int *
 	q->memfd = fds[SHM_MEMORY];
 	q->bell = fds[SHM_BELL];
 	q->memory_bytes = shm_bytes(g);
+	q->memory_number = xts_memory_number(q->memfd);
 	q->memory = mmap(NULL, q->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, q->memfd, 0);
 	if (q->memory == MAP_FAILED || madvise(q->memory, q->memory_bytes, MADV_DONTFORK) < 0) {
 		int error = -errno;
@@ -645,7 +647,12 @@ static int shm_resume_dead(struct xts_queue **out, enum xts_queue_end end, const
 		return -EINVAL;
 	memcpy(&copy, dead, sizeof copy);
 	error = shm_adopt(&base, end, fds, g);
-	return error ? error : shm_hand_out(out, base, shm_restore_dead(shm_of(base), &copy));
+	/* Another queue has had this place before, and the dead process has not had this one: there is nothing to restore. */
+	if (!error && copy.memory_number == shm_of(base)->memory_number)
+		error = shm_hand_out(&base, base, shm_restore_dead(shm_of(base), &copy));
+	if (!error)
+		*out = base;
+	return error;
 }
 
 const struct xts_queue_kind xts_queue_shm = {

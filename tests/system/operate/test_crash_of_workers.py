@@ -8,10 +8,11 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -148,29 +149,47 @@ import socket, sys
 import xts_socket
 made = xts_socket.socket()
 made.connect((sys.argv[1], int(sys.argv[2])))
+for _ in range(int(sys.argv[3])):
+    made.sendall(b".")
+    assert made.recv(1) == b"."
 print(len(made.getsockname()), flush=True)
 """
 
 
+def said(process: subprocess.Popen[str]) -> str:
+    """Its line; "": there is none."""
+    assert process.stdout
+    assert process.stderr
+    return process.stdout.readline() if readable(process.stdout, 20) else process.stderr.read()
+
+
 def asks(pid: int) -> bool:
     """Has it sent its request for a queue, and waits for the answer?"""
-    named = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    named = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it has been closed meanwhile
+            named.append(str(entry.readlink()))
     sleeps = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
     return sleeps and any(name.startswith("socket:") for name in named)
 
 
-def test_a_process_that_attaches_at_that_moment() -> None:
-    """Its request has come before the supervisor knows that the workers are dead."""
+@pytest.mark.parametrize("before", [None, 3, 300])
+def test_a_process_that_attaches_at_that_moment(before: int | None) -> None:
+    """Its request has come before the supervisor knows that the workers are dead. `before`: another process has had the
+    number of its queue, and sent so many messages: the dead one's state of that queue is none of this one."""
     with crashing("shm") as where, echo_server(where.place) as port:
-        os.kill(where.pid, signal.SIGSTOP)
         arguments = ["-c", ATTACHING, peer_address(where.place), str(port)]
-        with where.place.program(arguments, interposed=False) as process:
+        if before:
+            with where.place.program([*arguments, str(before)], interposed=False) as process:
+                assert said(process) == "2\n"
+            wait(lambda: not where.status()["channels"], "the end of its channel")
+        os.kill(where.pid, signal.SIGSTOP)
+        with where.place.program([*arguments, "1"], interposed=False) as process:
             wait(lambda: asks(process.pid), "the request for a queue")
             where.crash(signal.SIGKILL)
             os.kill(where.pid, signal.SIGCONT)
-            assert process.stdout
-            assert process.stderr
-            assert process.stdout.readline() == "2\n", process.stderr.read()
+            assert said(process) == "2\n"
+        assert where.status()["proxy"]["crashes"]["count"] == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

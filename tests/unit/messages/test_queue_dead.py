@@ -1,0 +1,69 @@
+"""A queue over shared memory whose process has died, and what is found of it where another queue may have been."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import closing
+
+import pytest
+from xts_messages.native import ffi
+from xts_messages.queues.queue import Queue
+from xts_messages.queues.queue_kinds import HOST, PROXY, QueueEnd
+from xts_messages.queues.shm import ShmArea, create_shm
+
+
+def struct_of(queue: Queue) -> bytes:
+    return bytes(ffi.buffer(queue.native, queue.native.ops.struct_bytes))
+
+
+def goes_on(area: ShmArea, dead: bytes) -> Queue:
+    kept = ffi.from_buffer(dead)
+    end = QueueEnd(area.geometry, tuple(os.dup(fd) for fd in area.end(PROXY).descriptors))
+    return end.resume_dead(PROXY, int(ffi.cast("uintptr_t", kept)), len(dead))
+
+
+def passes(sender: Queue, receiver: Queue, count: int) -> None:
+    for number in range(count):
+        sender.send(b"%d" % number)
+        sender.kick()
+        frame = receiver.receive()
+        assert frame is not None
+        assert bytes(frame) == b"%d" % number
+        frame.recycle()
+        receiver.kick()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 300])
+def test_what_another_queue_has_left_is_none_of_this_one(count: int) -> None:
+    """It had the same number, and the process died before it had this one."""
+    before, area = create_shm(), create_shm()
+    with closing(before), closing(area), before.open(HOST) as other, before.open(PROXY) as left:
+        passes(other, left, count)
+        passes(left, other, count)
+        with area.open(HOST) as host, goes_on(area, struct_of(left)) as proxy:
+            passes(host, proxy, 400)
+            passes(proxy, host, 400)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 300])
+def test_its_own_goes_on(count: int) -> None:
+    area = create_shm()
+    with closing(area), area.open(HOST) as host, area.open(PROXY) as dead:
+        passes(host, dead, count)
+        passes(dead, host, count)
+        with goes_on(area, struct_of(dead)) as proxy:
+            passes(host, proxy, 400)
+            passes(proxy, host, 400)
+
+
+def test_one_that_contradicts_itself_is_not_taken_for_the_end_of_the_workers() -> None:
+    """Whose calls end with EPIPE: the supervisor would end the proxy."""
+    area = create_shm()
+    with closing(area), area.open(HOST), area.open(PROXY) as dead:
+        said = struct_of(dead)
+        number = os.fstat(area.memfd).st_ino.to_bytes(8, "little")
+        known = said.index(number)
+        with pytest.raises(OSError, match="going on with") as refused:
+            goes_on(area, b"\xff" * known + number + b"\xff" * (len(said) - known - 8))
+        assert refused.value.errno == errno.EBADMSG
