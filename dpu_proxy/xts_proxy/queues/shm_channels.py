@@ -15,6 +15,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -404,12 +405,14 @@ class ShmChannels:
     def _reap(self) -> None:
         released = [client for client in self.clients.values() if client.remove_at]
         for worker in {client.worker for client in released if client.worker and answers(client.worker)}:
-            alive = set(worker.queue_ids())
-            for client in released:
-                if client.worker is not worker:
-                    continue
-                if client.queue_id not in alive:
-                    self._forget(client)
-                elif client.remove_at <= time.monotonic():
-                    worker.remove_channel(client.queue_id)
+            with suppress(BrokenPipeError):  # it has died: recover() forgets those that have ended
+                self._reap_of(worker, [client for client in released if client.worker is worker])
         self._reap_at = time.monotonic() + _REAP_S
+
+    def _reap_of(self, worker: RemoteWorker, released: list[_Client]) -> None:
+        alive = set(worker.queue_ids())
+        for client in released:
+            if client.queue_id not in alive:
+                self._forget(client)
+            elif client.remove_at <= time.monotonic():
+                worker.remove_channel(client.queue_id)

@@ -157,3 +157,16 @@ def test_the_next_workers_may_die_as_well(channels: ShmChannels, worker: FakeWor
         assert channels.recover() == 0
     assert bool(channels.endpoint.attachments) == kept
     attached[0].close()
+
+
+def test_workers_that_die_while_they_are_asked_who_has_ended(channels: ShmChannels, worker: FakeWorker) -> None:
+    """The supervisor's log has no traceback, and who attaches meanwhile is not refused."""
+    come_and_go(channels, worker)
+
+    def queue_ids() -> list[int]:
+        raise BrokenPipeError(errno.EPIPE, "the workers' process does not answer: it has ended")
+
+    worker.queue_ids = queue_ids  # type: ignore[method-assign]
+    channels._reap_at = 0.0
+    assert channels.reap() is not None
+    assert len(channels.clients) == 1  # whom the next workers' process is asked about
