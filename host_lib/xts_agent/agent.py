@@ -73,6 +73,8 @@ log = logging.getLogger("xts-agent")
 
 #: A proxy that is not there is asked again after a second, and twice as long each time, up to this.
 RDMA_RETRY_MAX_S = 8.0
+#: Processes wait for so long where an opener has ended: the next one is started at once, and may be slow.
+OPENER_WAIT_S = 10.0
 
 
 class Agent:
@@ -387,10 +389,12 @@ class Agent:
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
         try:
             return self._allocate_now(peer, epoch)
-        except NotReady:
+        except NotReady as soon:
             for pool in self.pools:
                 pool.look_again()
-            raise
+            if all(pool.has_opener for pool in self.pools):
+                raise
+            raise NotReady(max(soon.wait_s, OPENER_WAIT_S)) from None
 
     def _allocate_now(self, peer: Peer, epoch: int) -> Grant:
         problems = [pool.problem for pool in self.pools]

@@ -140,6 +140,11 @@ class Pool:
         return len(self._carrying())
 
     @property
+    def has_opener(self) -> bool:
+        """False: the last one has ended, and the next is not ready yet."""
+        return self.opener is not None and self._begun
+
+    @property
     def steered(self) -> bool:
         """Have frames an address for each queue?"""
         return self.state.steered

@@ -8,6 +8,10 @@ or refuses it, or it was killed), its processes have lost the proxy, as if the p
 attach again. The agent opens the queue again and starts another relay on it, at once, or after RETRY_S if the last one
 never worked. A relay goes on when the keeper has ended; the next one is started by another keeper.
 
+Where the proxy was silent, it may be there by now: it is started again, or slow. So a process that asks while there is
+no relay is refused only after a try that it has waited for, as one with a queue waits for an answer to its HELLO. Such
+a relay keeps its queue. One that the proxy has refused does not, and nobody waits for it.
+
 A relay with processes also goes on when the agent has ended, in order or not (messages/native/relay/relay_agents.c).
 The next agent connects to it, hears whom it serves, and goes on with it as if it had started it. It sees nothing of
 these processes themselves; the relay tells when one has ended.
@@ -40,6 +44,10 @@ from xts_agent.relay_keeper import Start
 log = logging.getLogger("xts-agent")
 
 RETRY_S = 1.0
+#: A try takes 2 s at most (relay_loop.c), and its start, or the end of the one before, some time.
+TRY_S = 5.0
+#: A process that asks has the next try begin so soon after the last one.
+AGAIN_S = 0.1
 #: The largest message of a process behind a relay; its memory is some 100 times that.
 LARGEST_MESSAGE = 16384
 SPIN_US = 20
@@ -96,6 +104,9 @@ class Relay:
     _wait_s: float = field(default=RETRY_S, init=False)
     _wanted: bool = field(default=False, init=False)  # a process has needed it
     _failed: bool = field(default=False, init=False)  # the last relay never came up, so waiting may be pointless
+    _silent: bool = field(default=False, init=False)  # for the proxy did not answer
+    _tries: int = field(default=0, init=False)  # that have failed
+    _waiting: dict[Peer, int] = field(default_factory=dict, init=False)  # how many had failed when they asked first
 
     def __post_init__(self) -> None:
         self.pool.reserved = 1
@@ -191,13 +202,15 @@ class Relay:
             again = "when it is needed" if self.unasked else often
             log.warning("no relay on %s: %s; trying again %s", self.pool.interface, problem, again)
         self.problem, self._failed = problem, True
+        self._tries += 1
+        self._waiting = {peer: since for peer, since in self._waiting.items() if since >= self._tries - 1}
         self._retry_at = time.monotonic() + self._wait_s
         self._wait_s = min(2 * self._wait_s, self.retry_max_s)
         self._wanted = not self.unasked
 
     def _reserves(self) -> int:
         """How many queues wait for a relay: none for one that was not asked for, and that has failed."""
-        return int(self._wanted or not self._failed)
+        return int(self._wanted or not self._failed or self._silent)
 
     def _leave_queue(self) -> None:
         slot, self.slot = self.slot, None
@@ -234,8 +247,8 @@ class Relay:
             raise OSError(errno.ENETDOWN, self.pool.problem)
         self.collect()  # who has lost it asks again at once, maybe before we have looked
         if not self.up:
-            if self._may_come_up():
-                raise NotReady
+            if self._may_come_up(peer):
+                raise NotReady(TRY_S)
             raise OSError(errno.EUSERS, f"there is no relay ({self.problem})")
         if len(self.served) >= self.channels_max or self._next >= RELAY_SELF:
             raise OSError(
@@ -252,9 +265,17 @@ class Relay:
         finally:
             os.close(area.proxy_bell)
 
-    def _may_come_up(self) -> bool:
+    def _may_come_up(self, peer: Peer) -> bool:
         """Is it worth waiting for? Asks for one that nobody has needed so far. One that has failed is tried again where
         a queue is free, which is given to processes meanwhile."""
+        since = self._waiting.setdefault(peer, self._tries)
+        if self._failed and self._silent:
+            if self._tries > since:
+                del self._waiting[peer]
+                return False
+            self._wanted = True
+            self._retry_at = min(self._retry_at, time.monotonic() + AGAIN_S)
+            return True
         if self.unasked and not self._wanted:
             past = time.monotonic() >= self._retry_at and not self.pool.exhausted()
             self._wanted = not self._failed or past
@@ -340,10 +361,12 @@ class Relay:
         """`text`: why a relay could not begin, where its process says more than a number."""
         if report.what == lib.XTS_RELAY_UP:
             self.up, self.problem, self._failed, self._wait_s = True, "", False, RETRY_S
+            self._waiting.clear()
             log.info("%s: queue %d: the relay is up", self.pool.interface, self.slot.queue_id if self.slot else -1)
             return True
         if report.what == lib.XTS_RELAY_DOWN:
             self.problem = text or _meaning(int(report.error), self.up)
+            self._silent = int(report.error) == errno.ETIMEDOUT
         if report.what == lib.XTS_RELAY_ENDED:
             relayed = self.served.get(int(report.number))
             if report.error or report.dropped:

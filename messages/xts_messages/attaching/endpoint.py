@@ -55,7 +55,12 @@ RESERVE_S = 0.5
 
 
 class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way)
-    """Raised by `allocate`: there is nothing to grant now; it is asked again at the next :meth:`Endpoint.retry`."""
+    """Raised by `allocate`: there is nothing to grant now; it is asked again at the next :meth:`Endpoint.retry`.
+    `wait_s`: for so long after it has come the request is worth waiting for, whatever the endpoint's patience is."""
+
+    def __init__(self, wait_s: float = 0.0) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,7 @@ class _Connection:
     uid: int
     began: float  # by time.monotonic(): when it came, or sent its request
     peer: Peer | None = None  # set while its request waits for a grant
+    wait_s: float = 0.0  # NotReady
     news_at: float = float("inf")  # when it is to be told that it waits
     pidfd: int = -1
     attached: Attached | None = None
@@ -264,7 +270,8 @@ class Endpoint:
         if not connection.peer:
             return connection.began + ASK_S
         last = max(connection.began, self._granted_at)
-        return min(last + self._grant_wait_s, connection.began + WAIT_MAX_S)
+        until = max(last + self._grant_wait_s, connection.began + connection.wait_s)
+        return min(until, connection.began + WAIT_MAX_S)
 
     def serve(self, until: Callable[[], bool]) -> None:
         """Processes requests until `until` is true, which is checked at least ten times a second."""
@@ -541,7 +548,8 @@ class Endpoint:
         epoch = secrets.randbits(64) or 1
         try:
             grant = self._allocate(peer, epoch)
-        except NotReady:
+        except NotReady as soon:
+            connection.wait_s = max(connection.wait_s, soon.wait_s)
             return False
         except OSError as error:
             self._refuse_for(connection, error)

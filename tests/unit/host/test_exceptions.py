@@ -23,6 +23,7 @@ PACKAGES += ("xts_lab", "xts_bluefield")
 #: A value for each annotation of an argument.
 SAMPLES: dict[str, Any] = {
     "int": 71,
+    "float": 1.5,
     "str": "a text",
     "list[str]": ["one", "two"],
     "object": "anything",
