@@ -93,11 +93,16 @@ class Crashes:
         self._most = crashes_max
         self._rule = CrashRule(crashes_max)
         self._logs = logs
+        self._said: set[str] = set()
         self.recovered = 0
 
     @property
     def count(self) -> int:
         return self._rule.count
+
+    def noted(self, notes: list[tuple[int, str]]) -> None:
+        """Workers have had this said (log_notes()): the next ones, which find the same, do not repeat it."""
+        self._said.update(text for _, text in notes)
 
     def go_on(
         self, config: Config, process: WorkerProcess, channels: Channels, protocols: Protocols, keys: KeyProcess
@@ -134,7 +139,8 @@ class Crashes:
             _hand_over(keys, process)
         for line in done:
             LOG.info("sandbox of workers: %s", line)
-        log_notes(notes)
+        log_notes([note for note in notes if note[1] not in self._said])
+        self.noted(notes)
         with suppress(OSError):  # what is not forgotten now is later
             keys.forget_those_in_force()
         keys.in_force(material.tls.by_number(config.tls))

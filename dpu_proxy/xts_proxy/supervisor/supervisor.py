@@ -265,6 +265,7 @@ class Supervisor:
         if line := python_cpus.leave_to_workers(self.config.proxy.cpus):
             LOG.info("%s", line)
         log.log_notes(notes)
+        self.crashes.noted(notes)
         self.keys.in_force(self._material.tls.by_number(self.config.tls))
         self._material = None
         self.workers[:] = self.process.workers
@@ -401,6 +402,7 @@ class Supervisor:
         device = of_device(new)  # it may have changed since the file was read
         self.process.configure(device)
         log.log_notes(notes)
+        self.crashes.noted(notes)
         self._device.known = device
         self.tenants.configure(new)
         if self.keys:

@@ -37,6 +37,8 @@ class Machine:
     #: How many local ports, from the first on. 0: they are not known, or cannot be divided.
     local_ports: int = 0
     first_port: int = 0
+    #: Has it swap space? Without, memory that is not locked is no worse.
+    swaps: bool = True
 
     @property
     def ports(self) -> tuple[int, int]:
@@ -47,7 +49,15 @@ class Machine:
 def machine_of(config: Config, descriptors: int) -> Machine:
     """What there is for tenants, when a process may have so many descriptors."""
     memory_mib = config.proxy.memory_mib or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 21
-    return Machine(max(1, descriptors - OWN_DESCRIPTORS), memory_mib, *_local_ports())
+    return Machine(max(1, descriptors - OWN_DESCRIPTORS), memory_mib, *_local_ports(), swaps=_swaps())
+
+
+def _swaps(table: Path = Path("/proc/swaps")) -> bool:
+    """Is there swap space? Below a line of titles is a line for each. Where that cannot be read there may be."""
+    try:
+        return len(table.read_text().splitlines()) > 1
+    except OSError:
+        return True
 
 
 def this_machine(config: Config) -> Machine:

@@ -62,14 +62,15 @@ def add_of_this_machine(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tupl
         yield logging.WARNING, f"tls: no trust roots of this machine: {_text(why)}; name some in [[tls.trust]]"
 
 
-def open_key_memory(size: int) -> list[tuple[int, str]]:
+def open_key_memory(size: int, *, swaps: bool) -> list[tuple[int, str]]:
     """Makes the memory for keys of connections, which takes calls that workers may not make. Returns lines to log, with
-    their levels. OSError: there is no memory."""
+    their levels. `swaps`: this machine has swap space. OSError: there is no memory."""
     why = ffi.new("char[]", _WHY_BYTES)
     if result := lib.xts_tls_key_memory_open(size, why, _WHY_BYTES):
         raise OSError(-result, _text(why))
     plain = counts()["key_memory_kind"] == lib.XTS_TLS_KEY_MEMORY_PLAIN
-    return [(logging.WARNING if plain else logging.INFO, f"tls: {_text(why)}")] if _text(why) else []
+    matters = plain and swaps
+    return [(logging.WARNING if matters else logging.INFO, f"tls: {_text(why)}")] if _text(why) else []
 
 
 def counts() -> dict[str, int]:

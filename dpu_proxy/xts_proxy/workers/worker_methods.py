@@ -102,7 +102,7 @@ class Methods:
         understudy, notes = self._try_understudy(config)
         protocols, more = self._build(came, config, material)  # this may make the kernel load modules for TLS
         notes += more
-        notes += ulp_tls.open_key_memory(config.proxy.key_memory_mib << 20)
+        notes += ulp_tls.open_key_memory(config.proxy.key_memory_mib << 20, swaps=material.machine.swaps)
         lib.xts_ledger_keys()
         over_rdma = config.proxy.queue == "rdma"
         if over_rdma:
