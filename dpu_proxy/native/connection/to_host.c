@@ -11,6 +11,7 @@
 
 #include "addresses/socket_address.h"
 #include "channel/tickets.h"
+#include "connection/connection_inside.h"
 #include "connection/socket_kind.h"
 #include "channel/ledger.h"
 #include "processes/share.h"
@@ -71,9 +72,12 @@ static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slo
 	c->tcp.error = 0;
 }
 
-/* Sends the end of the stream: EOS, with end_error if it was cut off; or RESET when the connection has failed. */
+/* Sends the end of the stream: EOS, with end_error if it was cut off; or RESET when the connection has failed. Reading
+ * finds the FIN before a RST that has come behind it, of which the event may have been seen already. */
 static void send_end(struct connection *c, const struct xts_tx_slot *slot, int end_error)
 {
+	int error;
+
 	c->readable = false;
 	if (c->tcp.error) {
 		c->reset_sent = true;
@@ -83,6 +87,9 @@ static void send_end(struct connection *c, const struct xts_tx_slot *slot, int e
 	} else {
 		c->eos_sent = true;
 		send_recv(c, slot, XTS_FLAG_EOS, end_error, 0);
+		error = connection_socket_error(c->tcp.fd);
+		if (error)
+			connection_fail(c, error);
 	}
 }
 

@@ -206,6 +206,23 @@ def test_a_reset_comes_after_the_data_before_it(host: ScriptedHost, server: sock
     assert frame.flags == flags("RESET") and frame.error == errno.ECONNRESET and frame.id == number
 
 
+def test_a_reset_right_behind_the_end_of_the_stream_is_told_after_it(host: ScriptedHost, server: socket.socket) -> None:
+    """The event of the RST has been seen when the read finds the FIN, which waits behind data without credits."""
+    _, proxy_id, _, peer = connected(host, server, window=4)
+    peer.sendall(b"lastwords")
+    assert host.expect("XTS_REPLY_RECV").payload == b"last"
+    peer.shutdown(socket.SHUT_WR)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+    for _ in range(2):  # the worker has looked at its sockets meanwhile
+        assert host.connect(LOOPBACK, free_port())[1].error == errno.ECONNREFUSED
+    host.send("XTS_CMD_SEND", id=proxy_id, post_credits=100)
+    assert host.expect("XTS_REPLY_RECV").payload == b"words"
+    assert host.expect("XTS_REPLY_RECV").flags == flags("EOS")
+    frame = host.expect("XTS_REPLY_RECV")
+    assert frame.flags == flags("RESET") and frame.error == errno.EPIPE, "as tcp_reset() after a FIN"
+
+
 def test_a_connection_that_was_reset_can_be_connected_again(host: ScriptedHost, server: socket.socket) -> None:
     number, proxy_id, _, peer = connected(host, server, window=10)
     port = server.getsockname()[1]

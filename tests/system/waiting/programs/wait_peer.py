@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import sys
 import threading
 from typing import Any
@@ -38,6 +39,10 @@ def main() -> None:
             threading.Timer(arguments[1], socket.create_connection, (("127.0.0.1", arguments[0]),)).start()
         elif word == "drain later":
             threading.Timer(arguments[2], drain, (ends[arguments[0]], arguments[1])).start()
+        elif word == "end and reset":
+            ends[arguments[0]].shutdown(socket.SHUT_WR)
+            ends[arguments[0]].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            ends[arguments[0]].close()
         elif word == "close":
             ends[arguments[0]].close()
         else:

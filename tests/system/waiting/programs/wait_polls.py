@@ -13,6 +13,7 @@ from beds.scripts import script
 from system.waiting.programs.wait_bed import (
     DEADLINE_S,
     ET,
+    HUP,
     IN,
     LIBC,
     OUT,
@@ -50,6 +51,31 @@ def poll_both_kinds(c: Run) -> None:
     c.note("closed", found(p.poll(), s=s, r=r))
     p.register(999, IN)
     c.note("invalid", found(p.poll(), s=s, r=r))
+
+
+@script("waits")
+def a_reset_right_behind_the_end(c: Run) -> None:
+    """By each way of waiting; of edges, all that came until the socket has hung up."""
+    for data in ("", "x"):
+        s, end = c.connected()
+        levels, edges, poller = c.epoll(), c.epoll(), select.poll()
+        for way, mask in ((levels, 0), (edges, ET)):
+            way.register(s, IN | OUT | RDHUP | mask)
+        poller.register(s, IN | OUT | RDHUP)
+        if data:
+            c.say(end, data)
+        c.peer.ask("end and reset", end)
+        seen = 0
+        while not seen & HUP and (came := edges.poll(DEADLINE_S)):
+            seen |= came[0][1]
+        c.note("edges", seen)
+        c.note("levels", found(levels.poll(DEADLINE_S), s=s))
+        c.note("poll", found(poller.poll(DEADLINE_S * 1000), s=s))
+        c.note("select", [len(ready) for ready in select.select([s], [s], [s], DEADLINE_S)])
+        c.note("data", s.recv(10).decode())
+        c.note("send", error_of(lambda s=s: s.send(b"x")))  # type: ignore[misc]
+        c.note("error", s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        c.note("after", found(poller.poll(DEADLINE_S * 1000), s=s))
 
 
 @script("waits")
