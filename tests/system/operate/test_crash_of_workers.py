@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,11 @@ from beds.dialogues import LATE_CHILD, echo_server, peer_address
 from beds.operated_proxy import running, wait
 from beds.ready import readable
 from beds.restarts import SharedMemory
+from beds.scripted_host import ScriptedHost
+from xts_lab.free_ports import free_port
+from xts_messages.attaching.attach import attach
+from xts_messages.native import ffi, lib
+from xts_messages.wire import wire_table as table
 
 KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
 
@@ -190,6 +195,31 @@ def test_a_process_that_attaches_at_that_moment(before: int | None) -> None:
             os.kill(where.pid, signal.SIGCONT)
             assert said(process) == "2\n"
         assert where.status()["proxy"]["crashes"]["count"] == 1
+
+
+def test_a_hello_that_was_repeated_before() -> None:
+    """On a busy machine it is behind the first one in the queue, and the host is up, with messages behind it. The next
+    process opened the link by it, and ended it with EPROTO at what the host said to REPLACED."""
+    with crashing("shm") as where:
+        attachment = attach(where.place.endpoint, program="test")
+        with closing(attachment):
+            host = ScriptedHost(attachment.queue, attachment.epoch, {"features": table.FEATURES["RESUME"][0]})
+            memory = ffi.new("uint8_t[128]")
+            hello = bytes(ffi.buffer(memory, lib.xts_link_control(host.link, memory, time.monotonic_ns())))
+            host.raw(hello)
+            host.open()
+
+            def before(_: int) -> None:
+                host.raw(hello)
+                option = {"level": socket.IPPROTO_TCP, "option": socket.TCP_KEEPIDLE, "length": 4}
+                host.send("XTS_CMD_SETSOCKOPT", bytes(4), xts_socket=1, token=1, domain=4, **option)
+
+            where.crash(signal.SIGKILL, before)
+            assert host.wait_down() == errno.ERESTART
+            host.__post_init__()  # another link, of the same epoch
+            host.open()
+            host.send("XTS_CMD_RESUME")
+            assert host.connect("127.0.0.1", free_port("127.0.0.1"))[1].error == errno.ECONNREFUSED
 
 
 @pytest.mark.parametrize("kind", KINDS)
