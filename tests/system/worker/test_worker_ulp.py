@@ -8,6 +8,7 @@ import errno
 import itertools
 import os
 import socket
+import struct
 import threading
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 from beds.worker import (
     FEATURES,
+    LOOPBACK,
     MORE,
     PREFIX,
     READY,
@@ -25,8 +27,10 @@ from beds.worker import (
     prefixed,
     receive_exactly,
     server,
+    wait_until_taken,
     worker,
 )
+from xts_lab.free_ports import free_port
 from xts_messages.wire import wire_table as table
 from xts_messages.wire.codec import flags
 
@@ -206,6 +210,24 @@ def test_the_end_of_the_stream(host: ScriptedHost, server: socket.socket) -> Non
         c.send_pdu(b"afterwards")
         c.host.send("XTS_CMD_SEND", id=c.id, flags=flags("FIN"))
         assert receive_exactly(c.peer, 100) == prefixed(b"afterwards")
+
+
+def test_a_reset_right_behind_the_end_of_the_stream(host: ScriptedHost, server: socket.socket) -> None:
+    """The end waits behind data without credits, so the event of the RST has been seen before."""
+    with connected(host, server, PREFIX, window=SMALL) as c:
+        c.peer.sendall(prefixed(bytes(2 * SMALL)))
+        c.peer.shutdown(socket.SHUT_WR)
+        wait_until_taken([c.peer])
+        c.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        c.peer.close()
+        assert c.receive_data().flags == MORE
+        for _ in range(2):  # the worker has looked at its sockets meanwhile
+            assert host.connect(LOOPBACK, free_port())[1].error == errno.ECONNREFUSED
+        c.give_credits(4 * SMALL)
+        assert not c.receive_data().flags, "the rest of the PDU"
+        assert c.receive_data().flags == flags("EOS")
+        frame = c.receive_data()
+        assert frame.flags == flags("RESET") and frame.error == errno.EPIPE
 
 
 # --- hosts that do as they please -------------------------------------------------------------------------------------
