@@ -105,6 +105,28 @@ int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id)
 	return 0;
 }
 
+struct keys {
+	const struct xts_tenant *tenant;
+	const uint64_t *keys;
+	uint32_t count;
+};
+
+static bool run_keys_over(struct worker_state *w, void *argument)
+{
+	const struct keys *k = argument;
+
+	keys_over(w, k->tenant, k->keys, k->count);
+	return false;
+}
+
+int xts_worker_keys_over(struct xts_worker *worker, struct xts_tenant *tenant, const uint64_t *keys, uint32_t count)
+{
+	struct keys k = { .tenant = tenant, .keys = keys, .count = count };
+
+	worker_request(worker, run_keys_over, &k);
+	return 0;
+}
+
 static bool run_configure(struct worker_state *w, void *argument)
 {
 	struct xts_worker_config *config = argument;

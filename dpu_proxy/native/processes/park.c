@@ -78,6 +78,7 @@ void parked_end(struct keyed *k)
 		close(p->tcp.fd);
 		p->tcp.fd = -1;
 	}
+	parked_close(p);
 	returned_join(&p->coming, &p->tcp.returned); /* they may be many, and are dropped in turns */
 	tcp_side_end(&p->tcp, k->tenant);
 	parked_become_stale(p, kept);
@@ -236,6 +237,7 @@ bool park_drain(struct list *noted, struct worker_state *w)
 
 	registry_lock();
 	more = p->tcp.fd >= 0 && !p->tcp.error && drain(p, w);
+	parked_ends_soon(p);
 	registry_unlock();
 	return more;
 }

@@ -24,9 +24,10 @@ struct parked {
 	struct arrived_name *name; /* by which other processes may ask for it; NULL: none (held_arrived.h) */
 	struct spill *spilled; /* of the spill buffer of a process that has died; NULL: nothing (parked_spilled.c) */
 	bool watched;
-	bool moved;    /* it has come from another process of the proxy (move.h) */
-	uint8_t state; /* enum connection_state: what it becomes again */
-	bool died;     /* its last host, which had a key of it, has not parked it */
+	uint8_t state;  /* enum connection_state: what it becomes again */
+	bool moved : 1; /* it has come from another process of the proxy (move.h) */
+	bool died : 1;  /* its last host, which had a key of it, has not parked it */
+	bool over : 1;  /* no process has it any more (keys_over.c) */
 	/* The rest is for a connection that had a key while it was held. */
 	uint32_t keep_ms; /* of its key, for the next one that holds it */
 	/* bytes that are returned now: they come before those of tcp.returned, which were returned earlier */
@@ -47,6 +48,11 @@ uint64_t parked_bytes(const struct parked *p);
 /* With the lock held. Frees everything except the struct itself, because an event of this round may point to it; its TCP
  * side has gone, which kept so many bytes. Called in the keeper's thread, except when there are no returned bytes. */
 void parked_become_stale(struct parked *p, uint64_t kept_bytes);
+
+/* With the lock held, by the keeper. If no process has it any more: it ends now, or when all is delivered. */
+void parked_ends_soon(struct parked *p);
+/* The same: it is about to end. Closes its TCP socket in good order, if that can be. */
+void parked_close(struct parked *p);
 
 static inline uint32_t parked_spilled_bytes(const struct parked *p)
 {

@@ -214,15 +214,18 @@ void registry_expire(struct worker_state *w)
 	registry_unlock();
 }
 
-/* Ends a piece of an expired object. Returns how many connections that were. */
+/* Ends a piece of an expired object. Returns how many connections that were which somebody might have taken. */
 static uint32_t end_piece(struct keyed *k)
 {
+	bool over;
+
 	if (k->kind == KEYED_LISTENER) {
 		(void)shared_end_piece(list_entry(k, struct shared, keyed));
 		return 0;
 	}
+	over = parked_of(k)->over;
 	parked_end(k);
-	return 1;
+	return !over;
 }
 
 static void report_unclaimed(struct worker_state *w, struct xts_tenant *t, uint32_t count)

@@ -334,6 +334,11 @@ void park_reap(struct worker_state *w);
 /* With the lock held: resets the connection. */
 void parked_end(struct keyed *k);
 
+/* --- keys_over.c -------------------------------------------------------------------------------------------------- */
+
+/* No process has these connections any more. Those that w's channels hold, or that w keeps, end. Takes the lock. */
+void keys_over(struct worker_state *w, const struct xts_tenant *t, const uint64_t *keys, uint32_t count);
+
 /* --- held.c ------------------------------------------------------------------------------------------------------- */
 
 /* Gives a connection its key, or changes keep_ms (0: removes the key). 0 or a positive errno. */

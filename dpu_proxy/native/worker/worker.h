@@ -205,6 +205,8 @@ int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key
 		     const struct xts_identity_rule *rules, uint32_t rule_count);
 /* Closes a channel: sends GOODBYE, then resets its connections. */
 int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id);
+/* No process has the connections of these keys any more: they end. */
+int xts_worker_keys_over(struct xts_worker *worker, struct xts_tenant *tenant, const uint64_t *keys, uint32_t count);
 /* Replaces the configuration, for requests from now on. Limits are set with xts_tenant_configure(). */
 int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_config *config);
 

@@ -98,6 +98,10 @@ class RemoteWorker:
     def remove_channel(self, queue_id: int) -> None:
         self._process.call("remove_channel", self.index, queue_id)
 
+    def keys_over(self, tenant: str, keys: list[int]) -> None:
+        """As workers.Worker.keys_over()."""
+        self._process.call("keys_over", self.index, tenant, keys)
+
     def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> tuple[int, Waits]:
         """As workers.Worker.move_ask()."""
         error, waits = self._process.call("move_ask", self.index, queue_id, within_ms, urgency)

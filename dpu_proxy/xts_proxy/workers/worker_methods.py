@@ -49,7 +49,7 @@ _Whose = tuple[str, "Owner | None", bool, bool, "int | None", bool]
 _SHORT, _ROWS, _LISTING = 64 << 10, 4 << 20, 512 << 20
 ANSWER_BYTES_MAX = {
     **dict.fromkeys(("pulse", "remove_channel", "drain", "stop", "trust", "set_device", "configure"), _SHORT),
-    **dict.fromkeys(("add_channel", "stats", "tls_counts"), _SHORT),
+    **dict.fromkeys(("add_channel", "keys_over", "stats", "tls_counts"), _SHORT),
     **dict.fromkeys(("rdma_device", "rdma_offer", "rdma_step", "rdma_adopt"), _SHORT),
     **dict.fromkeys(("start", "prepare", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
     **dict.fromkeys(("channels", "connections", "move_take"), _LISTING),
@@ -270,6 +270,12 @@ class Methods:
 
     def on_remove_channel(self, came: list[int], index: int, queue_id: int) -> Result:
         self.workers[index].remove_channel(queue_id)
+        return None, []
+
+    def on_keys_over(self, came: list[int], index: int, tenant: str, keys: list[int]) -> Result:
+        assert self.tenants
+        if account := self.tenants.accounts.get(tenant):  # else it has gone with another configuration
+            self.workers[index].keys_over(account, keys)
         return None, []
 
     def on_move_ask(self, came: list[int], index: int, queue_id: int, within_ms: int, urgency: int) -> Result:

@@ -290,6 +290,10 @@ class Worker:
         """Ends a channel. Harmless when the worker has already forgotten it."""
         lib.xts_worker_remove_channel(self._native, queue_id)
 
+    def keys_over(self, tenant: Account, keys: list[int]) -> None:
+        """No process of the tenant has the connections of these keys any more: they end."""
+        lib.xts_worker_keys_over(self._native, tenant.native, ffi.new("uint64_t[]", keys), len(keys))
+
     # --- to another process of the proxy, and from it (native/processes/move.h) ---------------------------
 
     def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> tuple[int, Waits]:
