@@ -148,7 +148,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	if (!error && queue->wait_fd >= 0)
 		error = watch_descriptor(worker, queue->wait_fd, EPOLLIN, &ch->queue_watch);
 	if (!error && life_fd >= 0)
-		error = watch_descriptor(worker, life_fd, EPOLLIN | EPOLLRDHUP, &ch->life_watch);
+		error = watch_descriptor(worker, life_fd, EPOLLRDHUP, &ch->life_watch); /* what is sent is not for it */
 	if (!error) /* last, because on failure the queue still belongs to the caller */
 		error = xts_packets_wrap(&ch->packets, &ch->queue);
 	if (error) {

@@ -8,6 +8,7 @@ worker cannot see (because a forked child has inherited the connection of a dead
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import logging
@@ -44,6 +45,7 @@ from xts_proxy.workers.workers import Moved, Owner
 _REMOVE_AFTER_S = 0.5
 #: How often, at most, workers are asked which channels they still have, however many processes come and go.
 _REAP_S = 0.05
+_KEYS = 1000  # of connections that end, in one request
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ class ShmChannels:
             self._released,
             Refusals(LOG.warning).note,
             granted=self._granted,
+            over=self._over,
             mode=config.proxy.endpoint_mode,
             ended_keep_s=config.proxy.ended_keep_s,
             listener=passed().listener(config.proxy.endpoint, socket.SOCK_SEQPACKET),
@@ -392,6 +395,15 @@ class ShmChannels:
             self._forget(client)
         else:
             client.remove_at = time.monotonic() + _REMOVE_AFTER_S
+
+    def _over(self, attached: Attached, keys: list[int]) -> None:
+        """No process has the connections of these keys any more (relatives_files.py)."""
+        client = attached.tag
+        assert isinstance(client, _Client)
+        for worker in filter(answers, self.workers):
+            for at in range(0, len(keys), _KEYS):
+                with contextlib.suppress(OSError):  # it ends, or is late: they are kept until their time is over
+                    worker.keys_over(client.tenant.name, keys[at : at + _KEYS])
 
     def reap(self) -> float | None:
         """Frees the numbers of ended channels, if it is time. Returns in how many seconds to call it again; None: all

@@ -121,6 +121,16 @@ static void follow_shutdown(struct xts_sock *s)
 	socket_changed(s, STATE_CHANGE);
 }
 
+/* Who has the other end of the attachment sees in the file when no process has the connection any more. */
+static void tell_server(struct xts_sock *s)
+{
+	struct channel *c = s->stack->channel;
+	int fd = relatives_to_tell(s->own.common, &c->relatives_told);
+
+	if (fd >= 0)
+		xts_attach_tell_relatives(&c->attachment, fd);
+}
+
 /* From now on this process counts, for the others, how much it reads and sends. */
 static bool become_common(struct xts_sock *s)
 {
@@ -140,6 +150,7 @@ static bool become_common(struct xts_sock *s)
 	key_tell(s);
 	s->cold->sharing.leaves_last = false;
 	common_count(s);
+	tell_server(s);
 	outbox_add(s, TODO_SHARE);
 	return true;
 }

@@ -250,6 +250,8 @@ static bool restarts(struct stack *st, int error)
 	config.token_bytes = 0;
 	config.features &= ~XTS_FEATURE_TOKEN;
 	config.dead_ms = REOPENING_MS;
+	if (!m->died)
+		c->attachment.reply.relatives = 0; /* another version may serve the attachment now */
 	xts_packets_end(&c->packets);
 	c->refused_count = 0;
 	for (uint32_t i = 0; i < m->count; i++)

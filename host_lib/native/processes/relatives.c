@@ -44,6 +44,12 @@ struct relatives_file {
 _Static_assert(sizeof(struct common) == 208, "an entry");
 #define ENTRY_BYTES_LEAST offsetof(struct common, status) /* of version 1 */
 
+/* What servers read (relatives_files.py). */
+_Static_assert(offsetof(struct relatives_file, slot) == 32 && offsetof(struct common, used) == 0 &&
+		       offsetof(struct common, keeper) == 4 && offsetof(struct common, key) == 88 &&
+		       offsetof(struct common, passed) == 100 && offsetof(struct common, has) == 112,
+	       "as relatives_files.py has it");
+
 static const struct layout own_layout = {
 	.magic = MAGIC,
 	.version = VERSION,
@@ -63,6 +69,7 @@ struct family {
 	int fd;
 	int fd_before;        /* its number when this program began; -1: it has made or inherited the file */
 	uint32_t slot, child; /* this process's slot; that of the child that a fork will create; RELATIVES_MAX: none */
+	uint64_t number;      /* this process's own, later files have greater ones */
 	uint32_t entries;     /* how many of them this process uses */
 	bool complete;        /* another process has the file: it gets no more entries */
 };
@@ -75,6 +82,7 @@ static struct common *entry_at(const struct family *f, uint32_t i)
 /* The list is of the process, and a caller has the lock of one of several stacks. At a fork nobody is in here, since
  * all stacks are locked. */
 static struct family *families;
+static uint64_t last_number;
 static pthread_mutex_t families_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct family *family_of(const struct common *c)
@@ -170,6 +178,7 @@ static struct family *join(int fd, uint32_t slot, const struct layout *layout, s
 	f->fd = xts_own(fd);
 	f->slot = slot;
 	f->child = RELATIVES_MAX;
+	f->number = ++last_number;
 	(void)lock_slot(f, slot);
 	runs(f);
 	f->next = families;
@@ -427,6 +436,16 @@ struct shared_status *relatives_status(struct common *c)
 	const struct family *f = family_of(c);
 
 	return f && f->layout.entry_bytes >= sizeof *c ? &c->status : NULL;
+}
+
+int relatives_to_tell(const struct common *c, uint64_t *told)
+{
+	const struct family *f = family_of(c);
+
+	if (!f || f->number <= *told)
+		return -1;
+	*told = f->number;
+	return f->fd;
 }
 
 void relatives_drop(struct common *c)

@@ -32,12 +32,13 @@
 #include "queues/queue.h"
 #include "attaching/status.h"
 
-#define XTS_ATTACH_MAGIC 0x58545341u         /* "XTSA" */
-#define XTS_ATTACH_STATUS_MAGIC 0x58545351u  /* "XTSQ": not to attach, but to list the attached processes */
-#define XTS_ATTACH_ENDED_MAGIC 0x5854534bu   /* "XTSK": not to attach, but to list processes that were killed */
-#define XTS_ATTACH_QUEUES_MAGIC 0x58545343u  /* "XTSC": not to attach, but to ask how many queues there are */
-#define XTS_ATTACH_TAKEN_MAGIC 0x58545342u   /* "XTSB": the server takes the queue back */
-#define XTS_ATTACH_WAITING_MAGIC 0x58545357u /* "XTSW": the request waits */
+#define XTS_ATTACH_MAGIC 0x58545341u           /* "XTSA" */
+#define XTS_ATTACH_STATUS_MAGIC 0x58545351u    /* "XTSQ": not to attach, but to list the attached processes */
+#define XTS_ATTACH_ENDED_MAGIC 0x5854534bu     /* "XTSK": not to attach, but to list processes that were killed */
+#define XTS_ATTACH_QUEUES_MAGIC 0x58545343u    /* "XTSC": not to attach, but to ask how many queues there are */
+#define XTS_ATTACH_TAKEN_MAGIC 0x58545342u     /* "XTSB": the server takes the queue back */
+#define XTS_ATTACH_WAITING_MAGIC 0x58545357u   /* "XTSW": the request waits */
+#define XTS_ATTACH_RELATIVES_MAGIC 0x58545352u /* "XTSR": the process is attached, and shares connections */
 #define XTS_ATTACH_VERSION 2u
 #define XTS_ATTACH_TOKEN_BYTES_MAX 300u
 
@@ -93,7 +94,8 @@ struct xts_attach_reply {
 	/* afxdp: the secret of this attachment, which is in the head of each frame (headed.h); 0: frames have no head */
 	uint32_t secret_high, secret_low;
 	char interface[16]; /* afxdp: name of the interface, for people */
-	char reason[160];   /* for a refusal, NUL-terminated; the reader makes it printable */
+	char reason[156];   /* for a refusal, NUL-terminated; the reader makes it printable */
+	uint32_t relatives; /* 1: it wants files of relatives (below); else 0. Older: the end of reason */
 	/* the payload of XTS_LINK_TOKEN; only the proxy interprets it */
 	uint8_t token[XTS_ATTACH_TOKEN_BYTES_MAX];
 	uint32_t reliable; /* afxdp: 1: lost frames are repeated (arq.h); 0: none is lost. Older: the end of token */
@@ -169,6 +171,16 @@ struct xts_attach_taken {
 	uint32_t magic, version;
 };
 
+/*
+ * From a process that is attached, with a descriptor of a file that says which processes have its connections
+ * (relatives.h). When a process has ended, the server sees there which connections nobody has any more. Only to a
+ * server that has said in its reply that it wants it. Without it the proxy keeps these for as long as their last holder
+ * has said.
+ */
+struct xts_attach_relatives {
+	uint32_t magic, version;
+};
+
 /* A live attachment. */
 struct xts_attachment {
 	struct xts_queue *queue;
@@ -194,6 +206,9 @@ struct xts_attachment {
  */
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request,
 	       int timeout_ms);
+
+/* Sends the server a file of relatives (xts_attach_relatives). Does not wait, and may fail: then it does not have it. */
+void xts_attach_tell_relatives(const struct xts_attachment *attachment, int fd);
 
 /* Closes the queue and the connection. */
 void xts_detach(struct xts_attachment *attachment);

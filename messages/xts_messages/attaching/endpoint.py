@@ -30,6 +30,7 @@ from typing import Any, Self
 
 from xts_messages._native import ffi, lib
 from xts_messages.attaching.killed_processes import EndedProcesses, pidfd_readable
+from xts_messages.attaching.relatives_files import RelativesFiles
 from xts_messages.attaching.status_page import create_status_page
 from xts_messages.attaching.turns import Turns
 from xts_messages.queues.afxdp import NO_DROPS, Drops
@@ -40,6 +41,7 @@ from xts_messages.services.unix_listener import listen_at
 
 SO_PEERPIDFD = 77  # Linux 6.5; not in Python 3.11's socket module
 REQUEST_BYTES = int(ffi.sizeof("struct xts_attach_request"))
+RELATIVES = struct.pack("=II", lib.XTS_ATTACH_RELATIVES_MAGIC, lib.XTS_ATTACH_VERSION)
 CREDENTIALS = struct.Struct("=iII")
 CONNECTIONS_MAX = 4096
 UNSETTLED_MAX = 512  # connections of one user that have no grant yet; not for root
@@ -163,6 +165,7 @@ class Endpoint:
         per_uid_max: int = 0,
         grant_wait_s: float = 1.0,
         ended_keep_s: float = 0.0,
+        over: Callable[[Attached, list[int]], None] | None = None,
         adopted: Callable[[], Iterable[Adopted]] = tuple,
         queues: Callable[[], Iterable[Queues]] = tuple,
         listener: socket.socket | None = None,
@@ -173,10 +176,12 @@ class Endpoint:
         released are called once for each process; released also when the endpoint closes, and after granted has failed.
         refused(peer, reason): a process has got no queue, and has received the same sentence. per_uid_max: attachments
         of one user at a time, not for root; 0: no limit. ended_keep_s: for how long processes that were killed are
-        listed. adopted: processes to list in addition to those that are attached, with empty status pages. queues: the
-        queues that exist, for clients that ask. listener: a socket that listens at path already, for example from
-        systemd; its file is left alone. warn: gets a sentence when something has happened to the socket's file. OSError
-        EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
+        listed. over(attached, keys): no process has connections with these keys any more, of which this one has told
+        (relatives_files.py); None: what processes tell is ignored. adopted: processes to list in addition to those that
+        are attached, with empty status pages. queues: the queues that exist, for clients that ask. listener: a socket
+        that listens at path already, for example from systemd; its file is left alone. warn: gets a sentence when
+        something has happened to the socket's file. OSError EADDRINUSE: another server serves path; ENOTSOCK: path is
+        something else.
         """
         self.path = Path(path)
         self._mode = mode
@@ -188,6 +193,7 @@ class Endpoint:
         self._per_uid_max = per_uid_max
         self._grant_wait_s = grant_wait_s
         self._killed = EndedProcesses(ended_keep_s)
+        self._relatives = RelativesFiles(over) if over else None
         self._adopted = adopted
         self._queues = queues
         self._connections: set[_Connection] = set()
@@ -235,6 +241,8 @@ class Endpoint:
         if self._reserve_at < float("inf"):
             limits.append(self._reserve_at)
         waits = [max(0.0, min(limits) - time.monotonic())] if limits else []
+        if self._relatives is not None and (look_s := self._relatives.timeout_s()) is not None:
+            waits.append(look_s)
         if not self._is_paused and (look_s := self._file.timeout_s()) is not None:
             waits.append(look_s)
         return min(waits, default=None)
@@ -254,6 +262,8 @@ class Endpoint:
         if not self._is_paused:
             self._file.look(self._listen_again)
         self._serve()
+        if self._relatives is not None:
+            self._relatives.look()
         self._killed.settle()
         now = time.monotonic()
         for connection in [c for c in self._connections if not c.attached]:
@@ -297,6 +307,8 @@ class Endpoint:
                 _say_taken(connection)
             self._drop(connection)
         self._killed.close()
+        if self._relatives is not None:
+            self._relatives.close()
         if self._listener.fileno() < 0:
             return
         self._listener.close()
@@ -462,10 +474,14 @@ class Endpoint:
             self._read_request(connection)
 
     def _ended(self, connection: _Connection) -> None:
-        """An event on a connection whose request has been answered: its end, its process's end, or data, which is
-        ignored."""
+        """An event on a connection whose request has been answered: its end, its process's end, or data: a file of
+        relatives, or what is ignored."""
         with contextlib.suppress(BlockingIOError, InterruptedError):
-            if not connection.socket.recv(64):
+            data, fds, _, _ = socket.recv_fds(connection.socket, 64, 1, socket.MSG_CMSG_CLOEXEC)
+            if self._relatives is not None and connection.attached and fds and data == RELATIVES:
+                self._relatives.add(fds.pop(), connection.attached, connection.uid)
+            _close_all(tuple(fds))
+            if not data:
                 self._drop(connection)
             return
         if connection.pidfd >= 0 and pidfd_readable(connection.pidfd):
@@ -558,6 +574,7 @@ class Endpoint:
         self._turns.discard(connection.uid, connection)
         self._unsettled[connection.uid] -= 1
         grant.reply.epoch = epoch
+        grant.reply.relatives = int(self._relatives is not None)
         kind, queue_id = int(grant.reply.kind), int(grant.reply.queue_id)
         if grant.reply.relayed:
             kind = int(lib.XTS_QUEUE_RELAY)
@@ -624,6 +641,8 @@ class Endpoint:
                 self._killed.add(peer.pid, peer.uid, peer.program, connection.pidfd, attached.status_fd)
         if connection.pidfd >= 0:
             os.close(connection.pidfd)
+        if attached and self._relatives is not None:
+            self._relatives.died()
         if attached:
             self._on_released(attached)  # the callback may still read its page
             if attached.status_fd >= 0:
@@ -716,7 +735,8 @@ def _refusal(error: int, reason: str) -> bytes:
     reply.magic = lib.XTS_ATTACH_MAGIC
     reply.version = lib.XTS_ATTACH_VERSION
     reply.error = error
-    reply.reason = reason.encode()[: ffi.sizeof(reply.reason) - 1]
+    whole = reason.encode()[: ffi.sizeof(reply.reason) - 1].decode(errors="ignore")  # without a part of a character
+    reply.reason = whole.encode()
     return bytes(ffi.buffer(reply))
 
 

@@ -50,6 +50,7 @@ ALLOWED = {
     ("host_lib/native/waiting/mirror.c", "recv"): "empties it",
     ("host_lib/native/waiting/progress_thread.c", "read"): BYTE,
     ("host_lib/preload/start.c", "write"): "a line for people",
+    ("messages/native/attaching/tell_relatives.c", "sendmsg"): WHOLE,
     ("messages/native/queues/afxdp.c", "sendto"): "a kick, without data",
     ("messages/native/queues/afxdp_look.c", "recvfrom"): "a wake-up or a poll of the card, without data",
     ("messages/native/queues/afxdp_open.c", "sendto"): "a kick, without data",
