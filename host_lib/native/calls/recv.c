@@ -211,7 +211,7 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 		st = stack_enter_of(number);
 		r = recv_on(st, number, &to, flags, about, &keys);
 		if (r == -EAGAIN && channel_catch_up(st))
-			r = recv_on(st, number, &to, flags, about, &keys);
+			r = recv_on(st, number, &to, flags | MSG_DONTWAIT, about, &keys); /* its time may be over */
 	} while (stack_restarts(st, &r));
 	if (keys && r > 0)
 		tell_data(about);

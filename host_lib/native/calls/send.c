@@ -230,7 +230,8 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 		r = s ? kind_of(s)->send(s, &src, flags, message) : -EBADF;
 		if (r == -EAGAIN && channel_catch_up(st)) {
 			s = table_use_for(st, number, PURPOSE_NOBODY);
-			r = s ? kind_of(s)->send(s, &src, flags, message) : -EBADF;
+			/* its time may be over */
+			r = s ? kind_of(s)->send(s, &src, flags | MSG_DONTWAIT, message) : -EBADF;
 		}
 	} while (stack_restarts(st, &r)); /* only if nothing has been sent */
 	if (r >= 0)

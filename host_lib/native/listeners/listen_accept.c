@@ -207,7 +207,7 @@ static int accept_step(struct operation *op)
 
 int listener_accept(struct xts_sock *s, struct sockaddr *address, socklen_t *length, int flags)
 {
-	struct accepting o = { .op = operation_to_receive(s, accept_step, !s->nonblocking) };
+	struct accepting o = { .op = operation_to_receive(s, accept_step, !s->nonblocking && !(flags & MSG_DONTWAIT)) };
 	struct xts_sock *listener;
 	int r;
 
@@ -231,13 +231,14 @@ int listener_accept(struct xts_sock *s, struct sockaddr *address, socklen_t *len
 	return (int)s->id;
 }
 
-static int accept_on(struct stack *st, int number, struct sockaddr *address, socklen_t *length, int flags)
+/* waits: MSG_DONTWAIT or 0. */
+static int accept_on(struct stack *st, int number, struct sockaddr *address, socklen_t *length, int flags, int waits)
 {
 	struct xts_sock *s = table_use(st, number);
 
 	if (!s || flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return s ? -EINVAL : -EBADF;
-	return kind_of(s)->accept(s, address, length, flags);
+	return kind_of(s)->accept(s, address, length, flags | waits);
 }
 
 int xts_accept4(int number, struct sockaddr *address, socklen_t *length, int flags)
@@ -248,9 +249,9 @@ int xts_accept4(int number, struct sockaddr *address, socklen_t *length, int fla
 	xts_cancellation_point();
 	do {
 		st = stack_enter_of(number);
-		r = accept_on(st, number, address, length, flags);
+		r = accept_on(st, number, address, length, flags, 0);
 		if (r == -EAGAIN && channel_catch_up(st))
-			r = accept_on(st, number, address, length, flags);
+			r = accept_on(st, number, address, length, flags, MSG_DONTWAIT); /* its time may be over */
 	} while (stack_restarts(st, &r));
 	return finish_of(number, (int)r);
 }
