@@ -89,7 +89,7 @@ static void forget_channel(struct xts_sock *s)
 	s->cold->sharing.stays = s->cold->sharing.leaves = false;
 	s->own.ending = s->cold->sharing.counted = false;
 	s->cold->sharing.asked_for = 0;
-	s->cold->sharing.key_is_told = false;
+	s->cold->sharing.key_is_told = s->cold->sharing.key_settles = false;
 	s->own.shared = s->pushing = s->cold->ulps.sending = s->cold->ulps.handshaking = false;
 }
 

@@ -53,7 +53,8 @@ void key_look_up(struct xts_sock *s)
 		s->cold->sharing.key = key;
 }
 
-void key_tell(struct xts_sock *s)
+/* All places but the deed. */
+static void tell_others(struct xts_sock *s)
 {
 	int half = passed_half(s);
 
@@ -61,9 +62,14 @@ void key_tell(struct xts_sock *s)
 		(void)listener_key_write(half, s->cold->sharing.key);
 	if (s->own.common)
 		atomic_store(&s->own.common->key, s->cold->sharing.key);
+	given_tell(s);
+}
+
+void key_tell(struct xts_sock *s)
+{
+	tell_others(s);
 	if (s->cold->sharing.has_deed)
 		deed_put_key(s->cold->sharing.deed_fd, s->cold->sharing.key);
-	given_tell(s);
 }
 
 /* Each note counts once: who leaves after this leaves a new one. */
@@ -76,16 +82,37 @@ static bool somebody_has_left(struct xts_sock *s)
 	return left;
 }
 
+static void say(struct xts_sock *s, bool settles)
+{
+	s->cold->sharing.key_is_told = false;
+	s->cold->sharing.key_settles = settles && kind_of(s)->accepts;
+	outbox_add(s, TODO_SHARE);
+	kind_of(s)->withdraw(s); /* for the proxy, that is what this SHARE says of a listener */
+}
+
 bool key_renew(struct xts_sock *s)
 {
 	if (!is_possible(s) || (s->own.common && passed_some_have_no_deed(s)) || !somebody_has_left(s))
 		return false;
 	s->cold->sharing.key = key_make();
-	s->cold->sharing.key_is_told = false;
 	key_tell(s);
-	outbox_add(s, TODO_SHARE);
-	kind_of(s)->withdraw(s); /* for the proxy, that is what this SHARE says of a listener */
+	say(s, true);
 	return true;
+}
+
+/* The deed has the key in force: each member says it, and once more with its next look (key_renewal.h). */
+static void key_follow(struct xts_sock *s)
+{
+	/* SHARE also says that a datagram socket takes nothing for now: not said more often than has to be */
+	uint64_t key = is_possible(s) && kind_of(s)->accepts ? deed_key(s->cold->sharing.deed_fd) : 0;
+	bool is_new = key != s->cold->sharing.key;
+
+	if (!key || (!is_new && !s->cold->sharing.key_settles))
+		return;
+	s->cold->sharing.key = key;
+	if (is_new)
+		tell_others(s);
+	say(s, is_new);
 }
 
 uint64_t key_to_say(const struct xts_sock *s)
@@ -102,8 +129,8 @@ void key_tick(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 
 	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next) {
 		any |= s->cold->sharing.has_deed;
-		if (now >= st->looks_at_keys_ns && s->cold->sharing.has_deed)
-			(void)key_renew(s);
+		if (now >= st->looks_at_keys_ns && s->cold->sharing.has_deed && !key_renew(s))
+			key_follow(s);
 	}
 	if (now >= st->looks_at_keys_ns)
 		st->looks_at_keys_ns = now + LOOK_NS;

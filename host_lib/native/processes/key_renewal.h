@@ -9,6 +9,11 @@
  * a connection looks for it when it takes the connection, when it is asked for it, and every 100 ms; the members of a
  * listener look every 100 ms. A member has no use for the key any more, and does not name an old one (key_to_say()).
  *
+ * Two members may see one note and both renew, their messages come in any order, and one that renews may be killed
+ * before its message leaves, or leave itself. The proxy would then have another key than the deed, for good, and no
+ * child could join. So the deed decides. A member that finds another key there than it knows says this one to the
+ * proxy, too; who has said one looks 100 ms later, and says once more what is there then; who leaves says none.
+ *
  * Until then the old key is good. It opens no connection that a process holds, since its holder is asked first.
  */
 #ifndef XTS_KEY_RENEWAL_H

@@ -80,6 +80,7 @@ void sharers_at_exit(struct stack *st)
 			continue;
 		s->cold->sharing.leaves_last = leave(s) && !share_is_on_its_way(s);
 		s->cold->sharing.leaves = !s->cold->sharing.leaves_last;
+		s->cold->sharing.key_is_told |= s->cold->sharing.key_settles; /* others say it */
 		outbox_add(s, TODO_SHARE);
 	}
 }
