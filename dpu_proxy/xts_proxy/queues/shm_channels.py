@@ -8,7 +8,6 @@ worker cannot see (because a forked child has inherited the connection of a dead
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import logging
@@ -402,7 +401,7 @@ class ShmChannels:
         assert isinstance(client, _Client)
         for worker in filter(answers, self.workers):
             for at in range(0, len(keys), _KEYS):
-                with contextlib.suppress(OSError):  # it ends, or is late: they are kept until their time is over
+                with suppress(OSError):  # it ends, or is late: they are kept until their time is over
                     worker.keys_over(client.tenant.name, keys[at : at + _KEYS])
 
     def reap(self) -> float | None:

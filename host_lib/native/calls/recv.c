@@ -55,11 +55,6 @@ struct receiving {
 	size_t target, done; /* bytes to receive before the call ends, if it may wait; bytes received */
 };
 
-static struct receiving *receiving_of(struct operation *op)
-{
-	return (struct receiving *)op;
-}
-
 /* Nothing is available (any more). */
 static int at_end(const struct receiving *o)
 {
@@ -91,7 +86,7 @@ static bool follows(const struct xts_sock *s, int flags)
 
 static int recv_step(struct operation *op)
 {
-	struct receiving *o = receiving_of(op);
+	struct receiving *o = (struct receiving *)op;
 	struct xts_sock *s = op->s;
 	int64_t n;
 	int r;

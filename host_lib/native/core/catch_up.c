@@ -128,12 +128,12 @@ bool message_gathered(struct stack *st, const struct xts_head *head, const struc
 	uint32_t at = 0;
 
 	(void)head;
-	if (!c->gathered)
-		c->gathered = malloc(c->link.largest_message);
 	if (!(c->link.features & XTS_FEATURE_CATCH_UP)) {
 		channel_violation(st, "GATHERED without its feature");
 		return true;
 	}
+	if (!c->gathered)
+		c->gathered = malloc(c->link.largest_message);
 	if (!c->gathered) {
 		channel_fail(st, ENOMEM);
 		return true;

@@ -193,7 +193,8 @@ class Endpoint:
         self._per_uid_max = per_uid_max
         self._grant_wait_s = grant_wait_s
         self._killed = EndedProcesses(ended_keep_s)
-        self._relatives = RelativesFiles(over) if over else None
+        self._wants_relatives = over is not None
+        self._relatives = RelativesFiles(over or (lambda attached, keys: None))
         self._adopted = adopted
         self._queues = queues
         self._connections: set[_Connection] = set()
@@ -241,7 +242,7 @@ class Endpoint:
         if self._reserve_at < float("inf"):
             limits.append(self._reserve_at)
         waits = [max(0.0, min(limits) - time.monotonic())] if limits else []
-        if self._relatives is not None and (look_s := self._relatives.timeout_s()) is not None:
+        if (look_s := self._relatives.timeout_s()) is not None:
             waits.append(look_s)
         if not self._is_paused and (look_s := self._file.timeout_s()) is not None:
             waits.append(look_s)
@@ -262,8 +263,7 @@ class Endpoint:
         if not self._is_paused:
             self._file.look(self._listen_again)
         self._serve()
-        if self._relatives is not None:
-            self._relatives.look()
+        self._relatives.look()
         self._killed.settle()
         now = time.monotonic()
         for connection in [c for c in self._connections if not c.attached]:
@@ -307,8 +307,7 @@ class Endpoint:
                 _say_taken(connection)
             self._drop(connection)
         self._killed.close()
-        if self._relatives is not None:
-            self._relatives.close()
+        self._relatives.close()
         if self._listener.fileno() < 0:
             return
         self._listener.close()
@@ -478,7 +477,7 @@ class Endpoint:
         relatives, or what is ignored."""
         with contextlib.suppress(BlockingIOError, InterruptedError):
             data, fds, _, _ = socket.recv_fds(connection.socket, 64, 1, socket.MSG_CMSG_CLOEXEC)
-            if self._relatives is not None and connection.attached and fds and data == RELATIVES:
+            if self._wants_relatives and connection.attached and fds and data == RELATIVES:
                 self._relatives.add(fds.pop(), connection.attached, connection.uid)
             _close_all(tuple(fds))
             if not data:
@@ -574,7 +573,7 @@ class Endpoint:
         self._turns.discard(connection.uid, connection)
         self._unsettled[connection.uid] -= 1
         grant.reply.epoch = epoch
-        grant.reply.relatives = int(self._relatives is not None)
+        grant.reply.relatives = int(self._wants_relatives)
         kind, queue_id = int(grant.reply.kind), int(grant.reply.queue_id)
         if grant.reply.relayed:
             kind = int(lib.XTS_QUEUE_RELAY)
@@ -641,7 +640,7 @@ class Endpoint:
                 self._killed.add(peer.pid, peer.uid, peer.program, connection.pidfd, attached.status_fd)
         if connection.pidfd >= 0:
             os.close(connection.pidfd)
-        if attached and self._relatives is not None:
+        if attached:
             self._relatives.died()
         if attached:
             self._on_released(attached)  # the callback may still read its page
