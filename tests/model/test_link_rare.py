@@ -151,6 +151,15 @@ def test_ending_again_changes_nothing() -> None:
     assert pair.host.error == errno.ENOMEM
 
 
+def test_the_rule_that_the_first_violation_broke_is_kept() -> None:
+    pair = Pair().open()
+    rules = [ffi.new("char[]", rule) for rule in (b"a seqno skipped", b"another rule")]
+    for rule in rules:
+        core.xts_link_violated(pair.host.link, rule)
+    assert pair.host.error == errno.EPROTO
+    assert ffi.string(pair.host.link.violation) == b"a seqno skipped"
+
+
 def test_a_host_that_waits_for_ever_has_a_deadline_for_its_hello_only() -> None:
     pair = Pair(config(HOST, dead_ms=0))
     pair.host.pump(pair.now_ns)

@@ -95,6 +95,23 @@ def test_a_hello_that_the_dead_process_had_answered_opens_nothing() -> None:
     assert pair.proxy.take(hello(features=RESUME), pair.now_ns) == OPENED
 
 
+def test_a_hello_of_another_epoch_is_a_new_host() -> None:
+    """It attached while the proxy's process was dead."""
+    pair = opened()
+    replaced(pair, empty=False)
+    assert pair.proxy.take(hello(features=RESUME, epoch=EPOCH + 1), pair.now_ns) == OPENED
+
+
+def test_the_end_of_the_replay_is_told_once() -> None:
+    pair = opened()
+    core.xts_link_replay_ends(pair.proxy.link)
+    assert pair.proxy.pump(pair.now_ns) == [], "nobody has died"
+    replaced(pair)
+    told_once = [kind(frame) for frame in pair.proxy.pump(pair.now_ns)]
+    core.xts_link_replay_ends(pair.proxy.link)
+    assert told_once == ["XTS_LINK_REPLACED"] and pair.proxy.pump(pair.now_ns) == []
+
+
 def test_another_one_dies_before_the_link_is_open_again() -> None:
     pair = opened()
     pair.host.take(told(), pair.now_ns)
