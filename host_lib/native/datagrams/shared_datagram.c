@@ -25,9 +25,6 @@
 
 #define IDLE_NS (20 * NS_PER_MS)
 #define CREDITS_NS NS_PER_S
-#define JOIN_ATTEMPTS 100
-#define RENEWALS 5
-#define JOIN_PAUSE_NS (5 * NS_PER_MS)
 
 bool sharing_datagrams_possible(struct stack *st)
 {
@@ -205,13 +202,15 @@ int datagram_join(struct xts_sock *s)
 		r = call_proxy(s, &call);
 		if (!r) {
 			s->cold->sharing.key_is_told = true;
+			if (call.local.ip_version)
+				s->local = call.local;
 			share_add(s);
 			return wait_for_credits(s);
 		}
-		if (r == -ENOENT && !s->cold->sharing.received)
+		if (r == -ENOENT && key_may_be_heard(s, i))
+			r = -EEXIST;
+		else if (r == -ENOENT && !s->cold->sharing.received)
 			r = renew(s); /* EADDRINUSE: another process is making it */
-		else if (r == -ENOENT && i < RENEWALS)
-			r = -EEXIST; /* its key may have been renewed in between */
 	}
 	return r;
 }

@@ -30,9 +30,6 @@
 #include "xts_private.h"
 
 #define ASK_NS (100 * NS_PER_MS)
-#define JOIN_ATTEMPTS 100
-#define RENEWALS 5
-#define JOIN_PAUSE_NS (5 * NS_PER_MS)
 
 /* --- naming, joining ---------------------------------------------------------------------------------------------- */
 
@@ -133,10 +130,10 @@ int share_join(struct xts_sock *s)
 			r = listener_wait_until_told(s);
 		if (!r)
 			r = listen_as_member(s);
+		else if (r == -ENOENT && key_may_be_heard(s, i))
+			r = -EEXIST;
 		else if (r == -ENOENT && !s->cold->sharing.received)
 			r = renew(s);
-		else if (r == -ENOENT && i < RENEWALS)
-			r = -EEXIST; /* its key may have been renewed in between */
 		if (!r || r == -ENETDOWN)
 			return r;
 		if (r != -EADDRINUSE && r != -EEXIST && r != -EACCES)

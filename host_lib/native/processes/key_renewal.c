@@ -16,6 +16,10 @@
 #include "xts_private.h"
 
 #define LOOK_NS (100 * NS_PER_MS)
+#define HEARD_NS (3 * LOOK_NS) /* two looks of a member (key_follow()), and the time until it gets to them */
+/* The same after the end of a channel, since then most often no process has made the socket yet, and of a socket that
+ * another program has passed on. */
+#define HEARD_SOON_NS (25 * NS_PER_MS)
 
 static bool is_possible(const struct xts_sock *s)
 {
@@ -85,7 +89,7 @@ static bool somebody_has_left(struct xts_sock *s)
 static void say(struct xts_sock *s, bool settles)
 {
 	s->cold->sharing.key_is_told = false;
-	s->cold->sharing.key_settles = settles && kind_of(s)->accepts;
+	s->cold->sharing.key_settles = settles;
 	outbox_add(s, TODO_SHARE);
 	kind_of(s)->withdraw(s); /* for the proxy, that is what this SHARE says of a listener */
 }
@@ -103,8 +107,7 @@ bool key_renew(struct xts_sock *s)
 /* The deed has the key in force: each member says it, and once more with its next look (key_renewal.h). */
 static void key_follow(struct xts_sock *s)
 {
-	/* SHARE also says that a datagram socket takes nothing for now: not said more often than has to be */
-	uint64_t key = is_possible(s) && kind_of(s)->accepts ? deed_key(s->cold->sharing.deed_fd) : 0;
+	uint64_t key = is_possible(s) ? deed_key(s->cold->sharing.deed_fd) : 0;
 	bool is_new = key != s->cold->sharing.key;
 
 	if (!key || (!is_new && !s->cold->sharing.key_settles))
@@ -113,6 +116,16 @@ static void key_follow(struct xts_sock *s)
 	if (is_new)
 		tell_others(s);
 	say(s, is_new);
+}
+
+bool key_may_be_heard(struct xts_sock *s, int attempt)
+{
+	const struct sharing *sharing = &s->cold->sharing;
+	bool is_soon = sharing->received || s->away;
+
+	if (!sharing->received && !(sharing->has_deed && deed_others_have(sharing->deed_fd)))
+		return false;
+	return (uint64_t)attempt * JOIN_PAUSE_NS < (is_soon ? HEARD_SOON_NS : HEARD_NS);
 }
 
 uint64_t key_to_say(const struct xts_sock *s)

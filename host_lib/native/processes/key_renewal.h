@@ -14,6 +14,10 @@
  * child could join. So the deed decides. A member that finds another key there than it knows says this one to the
  * proxy, too; who has said one looks 100 ms later, and says once more what is there then; who leaves says none.
  *
+ * So a child may find a key of which the proxy has not heard yet. If it took that for the end of the socket, and made
+ * it again, there would be two where an address may be bound twice (SO_REUSEADDR of UDP, SO_REUSEPORT). As long as
+ * another process has the socket, the child asks again instead, with what the deed says then (key_may_be_heard()).
+ *
  * Until then the old key is good. It opens no connection that a process holds, since its holder is asked first.
  */
 #ifndef XTS_KEY_RENEWAL_H
@@ -32,6 +36,11 @@ void key_tell(struct xts_sock *s);
 /* In the process that uses it: a new key, if somebody has left who knows the present one. True: there is one, and SHARE
  * is about to leave. */
 bool key_renew(struct xts_sock *s);
+/* Joining. The proxy does not know the key: may it hear of it, or the process find another one, before the next of
+ * these attempts? Else the socket has to be made again. */
+#define JOIN_ATTEMPTS 100
+#define JOIN_PAUSE_NS (5 * NS_PER_MS)
+bool key_may_be_heard(struct xts_sock *s, int attempt);
 /* What SHARE says of a socket that the proxy knows: 0, if another process may have renewed the key since. */
 uint64_t key_to_say(const struct xts_sock *s);
 /* Renews keys of sockets that members share. *deadline_ns: when to look again. */

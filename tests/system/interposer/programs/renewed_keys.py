@@ -1,12 +1,14 @@
-"""A server with a child that is killed when it has written a new key of the listener, and before the proxy heard of it.
-It prints how many clients were served, of one before and one after."""
+"""A server whose socket gets a new key of which the proxy has not heard, as by a child that is killed just then. A
+child that comes afterwards joins the socket. It prints how many clients were served. Argument: one of KINDS."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HERE = os.environ["LISTEN_AT"]
@@ -63,18 +65,116 @@ def deeds() -> list[int]:
     return found
 
 
-def main() -> None:
+def another_key() -> None:
+    for deed in deeds():
+        os.pwrite(deed, os.urandom(8), KEY_AT)
+        os.close(deed)
+
+
+def listener() -> int:
+    """The child serves: of one client before and one after, how many were served?"""
     with socket.create_server((HERE, 0), backlog=64) as listener:
         first = child(listener)
         served = is_served(listener)
-        for deed in deeds():
-            os.pwrite(deed, os.urandom(8), KEY_AT)
+        another_key()
         second = child(listener)
         end(first)
         served += is_served(listener)
         end(second)
-    print(served)
+    return served
 
+
+@contextmanager
+def joined(*sockets: socket.socket) -> Iterator[None]:
+    """A child that has looked at the socket once, and then takes nothing: what comes is for its parent."""
+    reads, says = os.pipe()
+    ends, tells = os.pipe()
+    if not (made := os.fork()):
+        for one in sockets:
+            one.settimeout(0)
+            with suppress(BlockingIOError):
+                one.accept() if one.type == socket.SOCK_STREAM else one.recv(100)
+        os.write(says, b".")
+        os.close(tells)
+        os.read(ends, 1)
+        os._exit(0)
+    assert os.read(reads, 1) == b"."
+    try:
+        yield
+    finally:
+        os.close(tells)
+        _, status = os.waitpid(made, 0)
+        assert status == 0, status
+
+
+def reuseport() -> int:
+    """Two listeners could have the address. Of ten clients, how many were served?"""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind((HERE, 0))
+        listener.listen(64)
+        listener.settimeout(PATIENCE_S)
+        with joined(listener):
+            pass
+        another_key()
+        served = 0
+        with joined(listener):
+            for _ in range(10):
+                with socket.create_connection(listener.getsockname(), timeout=PATIENCE_S):
+                    with suppress(TimeoutError):
+                        listener.accept()[0].close()
+                        served += 1
+    return served
+
+
+def datagrams(*options: int) -> int:
+    """Of ten datagrams, how many came?"""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, socket.socket(type=socket.SOCK_DGRAM) as client:
+        for option in options:
+            server.setsockopt(socket.SOL_SOCKET, option, 1)
+        server.bind((HERE, 0))
+        server.settimeout(1)
+        with joined(server):
+            pass
+        another_key()
+        came = 0
+        with joined(server):
+            for _ in range(10):
+                client.sendto(b"x", server.getsockname())
+                with suppress(TimeoutError):
+                    came += len(server.recv(100))
+    return came
+
+
+def answers() -> int:
+    """The child answers from the port to which it was sent: as a socket that it would have made again could not."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, socket.socket(type=socket.SOCK_DGRAM) as client:
+        server.bind((HERE, 0))
+        client.connect(server.getsockname())
+        client.settimeout(PATIENCE_S)
+        with joined(server):
+            pass
+        served = 0
+        for _ in range(10):
+            client.send(b"x")
+            another_key()
+            if not (made := os.fork()):
+                data, sender = server.recvfrom(100)
+                os._exit(0 if server.sendto(data, sender) == 1 else 1)
+            with suppress(TimeoutError):
+                served += len(client.recv(100))
+            assert os.waitpid(made, 0)[1] == 0
+    return served
+
+
+KINDS = {
+    "listener": listener,
+    "reuseport": reuseport,
+    "datagrams": datagrams,
+    "reuseaddr_datagrams": lambda: datagrams(socket.SO_REUSEADDR),
+    "reuseport_datagrams": lambda: datagrams(socket.SO_REUSEPORT),
+    "answers": answers,
+}
 
 if __name__ == "__main__":
-    main()
+    print(KINDS[sys.argv[1]]())
