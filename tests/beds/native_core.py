@@ -1,4 +1,4 @@
-"""The sans-I/O core (wire.h, credit.h, link.c) as a library of plain functions, for tests that play both ends of it.
+"""The sans-I/O core (wire.h, credit.h, link/*.c) as a library of plain functions, for tests that play both ends of it.
 
 It is compiled from the headers themselves: inline functions become ordinary ones, and what cffi is told is cut out of
 the same text, so that a test never has a declaration of its own that could be wrong.
@@ -69,7 +69,7 @@ def load() -> tuple[Any, Any]:
             "-D_GNU_SOURCE",
             f"-I{NATIVE}",
             str(shim),
-            str(NATIVE / "link/link.c"),
+            *(str(source) for source in sorted((NATIVE / "link").glob("*.c"))),
             "-o",
             str(library),
         ],

@@ -22,7 +22,7 @@ def _tool(name: str) -> str:
 #: What each target is for: files, by how their paths begin; "*.c": those of a folder, without what is deeper.
 MAIN: dict[str, tuple[str, ...]] = {
     "fuzz_messages": ("messages/native/wire/wire.h",),
-    "fuzz_link": ("messages/native/link/link.c",),
+    "fuzz_link": ("messages/native/link/",),
     "fuzz_worker": (
         "dpu_proxy/native/addresses/",
         "dpu_proxy/native/channel/",

@@ -5,8 +5,9 @@
  *
  *   seal()           xts_link_seal() in messages/native/link/link.c; credits are advertised as in send_recv() of
  *                    dpu_proxy/native/connection/to_host.c and in the sends of host_lib/native/calls/send.c
- *   frame_ack()      ack_due() and xts_link_control() in link.c
- *   link_receive()   take_ack() and xts_link_receive() in link.c; xts_credit_add(), xts_credit_receive() in credit.h
+ *   frame_ack()      link_ack_due() and xts_link_control() in link_control.c
+ *   link_receive()   link_take_ack() and xts_link_receive() in link.c; xts_credit_add() and xts_credit_receive() in
+ *                    credit.h
  *   recycle()        xts_link_recycled()
  *   app_read()       xts_credit_free() in credit.h, buffer_consume() in host_lib/native/core/received_data.c
  *   tcp_write()      write_waiting() and account_taken() in dpu_proxy/native/connection/to_tcp.c

@@ -1,5 +1,5 @@
 """The link in what is rarely met: roles and tokens that cannot be, refusals, ends that come twice, no clocks, no pings.
-With test_link and test_link_machine each branch of link.c is taken, except those that tests/coverage names."""
+With test_link and test_link_machine each branch of messages/native/link is taken, except what tests/coverage names."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .generate_c import member
 
 
 def requests() -> list[Message]:
-    """The messages with a token that a host may send; native/link/link.c makes those of the link."""
+    """The messages with a token that a host may send; native/link/link_control.c makes those of the link."""
     sent = [m for m in table.MESSAGES if m.sender == "host" and m.sequenced]
     return [m for m in sent if any(f.name == "token" for f in m.fields)]
 
