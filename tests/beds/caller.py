@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from xts_messages.wire import codec
 
-from .one_process_proxy import WINDOW, OneProcessProxy
+from .one_process_proxy import PATIENCE_S, WINDOW, OneProcessProxy
 
 CALLER = Path(__file__).resolve().parents[1] / "system" / "sockets" / "programs" / "caller.py"
 
@@ -48,6 +48,15 @@ class Caller:
     def result(self) -> Any:
         """What the call came to, while the proxy goes on: a number, data as hex, or the name of an errno."""
         self.proxy.until(lambda: bool(self.selector.select(0)), "the call does not return")
+        return self._said()
+
+    def unserved(self, name: str, *arguments: Any) -> Any:
+        """The same, while the proxy takes no frame: of a call that does not wait for it."""
+        self.start(name, *arguments)
+        assert self.selector.select(PATIENCE_S), "the call waits"
+        return self._said()
+
+    def _said(self) -> Any:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the process died: {self.process.wait()}"

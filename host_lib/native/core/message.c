@@ -27,6 +27,8 @@
 /* Adds post credits to the sender's side of an account; more than there can be end the channel. */
 bool message_credits(struct xts_sock *s, uint32_t post_credits)
 {
+	if (s->in_deficit)
+		post_credits = outbox_pay_deficit(s, post_credits);
 	if (xts_credit_add(&s->credits, post_credits)) {
 		channel_violation(s->stack, "post credits overflow");
 		return false;

@@ -59,6 +59,43 @@ void outbox_add(struct xts_sock *s, uint8_t todo)
 	c->outbox_last = s;
 }
 
+/* --- pending data ------------------------------------------------------------------------------------------------- */
+
+void outbox_set_deficit(struct xts_sock *s, uint32_t bytes)
+{
+	s->in_deficit = bytes;
+	s->cold->deficit_bytes = bytes;
+}
+
+uint32_t outbox_pay_deficit(struct xts_sock *s, uint32_t credits)
+{
+	uint32_t deficit = (uint32_t)s->cold->deficit_bytes, paid = credits < deficit ? credits : deficit;
+
+	outbox_set_deficit(s, deficit - paid);
+	return credits - paid;
+}
+
+void outbox_drop_pending(struct xts_sock *s)
+{
+	free(s->pending);
+	s->pending = NULL;
+	s->pending_bytes = s->pending_capacity = 0;
+	s->in_deficit = false;
+}
+
+/* What has to leave, and may. */
+static uint8_t due(struct xts_sock *s)
+{
+	if (s->in_deficit && s->abort && s->todo & TODO_CLOSE) { /* nobody is to have it any more */
+		s->stack->channel->pending_bytes -= s->pending_capacity;
+		outbox_drop_pending(s);
+		s->todo &= (uint8_t)~TODO_DATA;
+	}
+	return s->in_deficit ? s->todo & (uint8_t)~TODO_BEHIND_DATA : s->todo;
+}
+
+/* --- sending ------------------------------------------------------------------------------------------------------ */
+
 int outbox_send_accepted(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
@@ -108,7 +145,8 @@ static int send_cancel(struct xts_sock *s)
 int outbox_send_todo(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	bool had_data = s->todo & TODO_DATA;
+	uint8_t todo = due(s);
+	bool had_data = todo & TODO_DATA;
 	struct channel *c = st->channel;
 	struct xts_send m = { 0 };
 	struct xts_tx_slot slot;
@@ -117,28 +155,26 @@ int outbox_send_todo(struct xts_sock *s)
 
 	if (r)
 		return r;
-	if (s->todo & TODO_DATA) {
+	if (had_data) {
 		m.length = s->pending_bytes;
 		memcpy(slot.data + XTS_SEND_BYTES, s->pending, s->pending_bytes);
 		c->pending_bytes -= s->pending_capacity;
-		free(s->pending);
-		s->pending = NULL;
-		s->pending_bytes = s->pending_capacity = 0;
+		outbox_drop_pending(s);
 	}
-	if (s->todo & TODO_CLOSE) {
+	if (todo & TODO_CLOSE) {
 		flags |= closing_flags(s);
 		m.post_credits = (uint32_t)(s->read_bytes % XTS_CREDITS_MAX);
 	} else if (s->grant.window) {
 		m.post_credits = kind_of(s)->advertise(s);
 	}
-	if (s->todo & TODO_FIN)
+	if (todo & TODO_FIN)
 		flags |= XTS_FLAG_FIN;
 	xts_head_encode(slot.data, XTS_CMD_SEND, flags, 0, s->proxy_id);
 	xts_send_encode(slot.data, &m);
 	if (m.length)
 		send_queued(s);
 	channel_submit(st, &slot, XTS_SEND_BYTES + m.length);
-	s->todo &= TODO_PARK;
+	s->todo &= (uint8_t)(~todo | TODO_PARK);
 	status_data(s);
 	/* It was not writable until now, whatever tell_blocked() has reported, and no later event may report that it
 	 * is. */
@@ -160,9 +196,10 @@ bool outbox_flush_socket(struct xts_sock *s)
 		return true;
 	}
 	for (unsigned i = 0; i < OUTBOX_STEPS; i++)
-		if ((s->todo & outbox_steps[i].todo) && outbox_steps[i].send(s))
+		if ((due(s) & outbox_steps[i].todo) && outbox_steps[i].send(s))
 			return false;
-	outbox_remove(s);
+	if (!s->in_deficit)
+		outbox_remove(s);
 	return true;
 }
 

@@ -175,9 +175,7 @@ void socket_fail(struct xts_sock *s, int error)
 		keep |= s->todo & TODO_ACCEPTED;
 		if (s->pending && st->channel)
 			st->channel->pending_bytes -= s->pending_capacity;
-		free(s->pending);
-		s->pending = NULL;
-		s->pending_bytes = s->pending_capacity = 0;
+		outbox_drop_pending(s);
 		s->todo = keep;
 		if (!keep)
 			outbox_remove(s);
@@ -224,8 +222,7 @@ void socket_free(struct xts_sock *s)
 	callback_free(s);
 	if (s->pending && c)
 		c->pending_bytes -= s->pending_capacity;
-	free(s->pending);
-	s->pending = NULL;
+	outbox_drop_pending(s);
 	hints_forget(s);
 	table_release(s);
 	wake(st, &st->close_waiters);

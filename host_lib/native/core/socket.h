@@ -78,9 +78,10 @@ struct cold {
 	/* sent_bytes and received_bytes when it came to its channel, less what was not sent and not read then: RESUME
 	 * tells what has gone both ways since (next_proxy.h) */
 	uint64_t sent_base, received_base;
-	uint16_t end_error; /* errno of recv() at the end: a protocol's stream was cut off; 0: none */
-	bool told;          /* the program has been told that it cannot be made again for now */
-	bool tells_inq;     /* TCP_INQ */
+	uint64_t deficit_bytes; /* of the pending ones, that have no post credits */
+	uint16_t end_error;     /* errno of recv() at the end: a protocol's stream was cut off; 0: none */
+	bool told;              /* the program has been told that it cannot be made again for now */
+	bool tells_inq;         /* TCP_INQ */
 	/* in a forked child: the number that this entry had in the parent; 0: none. At the end: socket_table.c clears
 	 * what is before it */
 	uint32_t parents_id;
@@ -120,6 +121,7 @@ struct xts_sock {
 	bool renewed : 1;             /* disconnected since then: that state is gone */
 	bool no_space : 1;            /* a sender was refused: report when there is room (SOCK_NOSPACE) */
 	bool asked : 1;               /* has sent since it last received: counts in stack->asked */
+	bool in_deficit : 1;          /* pending data waits for post credits (outbox.h) */
 	bool in_outbox : 1, in_blocked : 1, mirror_dirty : 1;
 	bool seqpacket : 1; /* SOCK_SEQPACKET */
 	bool pushing : 1;   /* a push or the end of peek mode is in progress: no thread reads or sends meanwhile */

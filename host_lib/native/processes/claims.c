@@ -146,9 +146,10 @@ void claims_send(struct stack *st)
 /* What was accepted from the program before has taken credits of the last epoch. */
 bool move_takes_pending(struct xts_sock *s)
 {
-	if (s->pending_bytes > s->credits)
-		return false;
-	s->credits -= s->pending_bytes;
+	uint32_t credits = s->credits < s->pending_bytes ? s->credits : s->pending_bytes;
+
+	s->credits -= credits;
+	outbox_set_deficit(s, s->pending_bytes - credits);
 	return true;
 }
 

@@ -187,9 +187,7 @@ static void socket_lose(struct xts_sock *s)
 		return; /* it was not on any channel of this process */
 	outbox_remove(s);
 	s->in_blocked = false;
-	free(s->pending);
-	s->pending = NULL;
-	s->pending_bytes = s->pending_capacity = 0;
+	outbox_drop_pending(s);
 	if (!s->open) {
 		/* The application has closed it already, or it was never accepted. */
 		s->closing = s->cancelled = false;

@@ -72,8 +72,8 @@ void inherit_is_elsewhere(struct xts_sock *s)
 static void forget_channel(struct xts_sock *s)
 {
 	s->proxy_id = 0;
-	s->opening = s->claiming = s->cancelled = s->in_outbox = s->in_blocked = s->no_space = s->asked =
-		s->own.taking = false;
+	s->opening = s->claiming = s->cancelled = s->in_deficit = s->in_outbox = s->in_blocked = s->no_space =
+		s->asked = s->own.taking = false;
 	s->todo = 0;
 	s->pending = NULL;
 	s->pending_bytes = s->pending_capacity = 0;

@@ -169,6 +169,7 @@ static void wait_for_claim(struct xts_sock *s)
 	s->proxy_id = 0;
 	s->opening = s->claiming = true;
 	s->credits = s->peer_window = 0;
+	s->in_deficit = false;
 	s->todo &= TODO_DATA | TODO_FIN | TODO_CLOSE;
 	kind_of(s)->leaves(s);
 	if (!s->todo)

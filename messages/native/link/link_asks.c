@@ -1,5 +1,5 @@
-/* Questions of the host to the proxy: what its clock says, and whether all that had come for the host before the question
- * has been sent (CATCH_UP). link.h has the theory of operation. */
+/* Questions of the host to the proxy: what its clock says, and whether all that had come for the host before the
+ * question has been sent (CATCH_UP). link.h has the theory of operation. */
 #include "link/link_inside.h"
 
 /* --- clock ---------------------------------------------------------------------------------------------------------- */

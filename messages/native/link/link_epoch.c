@@ -1,5 +1,5 @@
-/* How an epoch begins (TOKEN, HELLO, HELLO_ACK), and how it ends (GOODBYE, REPLACED, a violation). link.h has the theory
- * of operation. */
+/* How an epoch begins (TOKEN, HELLO, HELLO_ACK), and how it ends (GOODBYE, REPLACED, a violation). link.h has the
+ * theory of operation. */
 #include "link/link_inside.h"
 #include "decorators/parts.h"
 
@@ -143,7 +143,8 @@ static enum xts_link_verdict receive_hello(struct xts_link *link, const struct x
 	}
 	if (hello->epoch == link->epoch && link->state == XTS_LINK_UP) {
 		if (link->traffic)
-			return link_violation(link, &link->stats.sequence_errors, "HELLO in an epoch that has had messages");
+			return link_violation(link, &link->stats.sequence_errors,
+					      "HELLO in an epoch that has had messages");
 		link->due |= DUE_HELLO_ACK;
 		return XTS_LINK_CONSUMED;
 	}
@@ -263,7 +264,7 @@ static enum xts_link_verdict receive_token(struct xts_link *link, const void *fr
 
 /* TOKEN, HELLO, HELLO_ACK, REPLACED and GOODBYE have no sequence number: they begin and end the sequence. */
 enum xts_link_verdict link_receive_epoch(struct xts_link *link, const struct xts_head *head, const void *frame,
-					   size_t bytes)
+					 size_t bytes)
 {
 	union {
 		struct xts_hello hello;

@@ -1,7 +1,7 @@
 /*
- * What the files of the link have in common: link.c (frames of an open link), link_epoch.c (how an epoch begins and ends),
- * link_asks.c (clock, catch-up), link_control.c (what the link itself sends), link_time.c (pings, deadlines). link.h has
- * the theory of operation. Nobody else includes this.
+ * What the files of the link have in common: link.c (frames of an open link), link_epoch.c (how an epoch begins and
+ * ends), link_asks.c (clock, catch-up), link_control.c (what the link itself sends), link_time.c (pings, deadlines).
+ * link.h has the theory of operation. Nobody else includes this.
  */
 #ifndef XTS_LINK_INSIDE_H
 #define XTS_LINK_INSIDE_H
@@ -68,7 +68,8 @@ enum xts_link_verdict link_violation(struct xts_link *link, uint64_t *counter, c
 void link_fill_ethernet(const struct xts_link *link, uint8_t *frame);
 
 /* Frames, by their kind. */
-enum xts_link_verdict link_receive_epoch(struct xts_link *link, const struct xts_head *head, const void *frame, size_t bytes);
+enum xts_link_verdict link_receive_epoch(struct xts_link *link, const struct xts_head *head, const void *frame,
+					 size_t bytes);
 enum xts_link_verdict link_receive_clock(struct xts_link *link, const void *frame, size_t bytes);
 enum xts_link_verdict link_receive_clock_ack(struct xts_link *link, const void *frame, size_t bytes);
 enum xts_link_verdict link_receive_catch_up(struct xts_link *link, const void *frame, size_t bytes);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,80 @@ def test_what_does_not_go_on_is_reset(proxy: OneProcessProxy, caller: Caller, so
     answer(proxy, caller, sock, error)
     assert caller.call("recv", sock, 100) in (b"llo".hex(), "ECONNRESET")
     assert caller.call("send", sock, 1) in ("ECONNRESET", "EPIPE")
+
+
+# --- what was pending when the process died -----------------------------------------------------------------------
+
+FEW = 10
+
+
+@pytest.fixture
+def deficit(proxy: OneProcessProxy, caller: Caller, sock: int) -> int:
+    """Bytes were accepted for which no frame was left. The next process grants credits for some of them: it keeps what
+    TCP has not taken. How many were accepted."""
+    proxy.send("XTS_REPLY_RECV", b"x", id=sock + 1)
+    assert caller.result() == b"x".hex()
+    accepted = sum(caller.unserved("send", sock, 4) for _ in range(2 * proxy.frame_window))
+    caller.start("recv", sock + 1, 1)
+    proxy.replaced(TICKET)
+    said = claim(proxy, sock, TICKET)
+    pending = 4 + accepted - said["sent_bytes"]
+    assert FEW < pending < accepted
+    for number, proxy_id, credits in ((sock, PROXY_ID + 1, FEW), (sock + 1, OTHERS_ID + 1, WINDOW)):
+        local = {"local": PEER, "peer": PEER}
+        proxy.send("XTS_REPLY_CLAIM_ACK", id=number, proxy_id=proxy_id, post_credits=credits, **local)
+    proxy.send("XTS_REPLY_RECV", b"x", id=sock + 1)
+    assert caller.result() == b"x".hex()
+    return int(pending)
+
+
+def sent(proxy: OneProcessProxy, number: int) -> list[codec.Frame]:
+    """All that has come from this socket, except credits."""
+    proxy.pump()
+    came, proxy.backlog = proxy.backlog, []
+    return [frame for frame in came if frame.id == number and (frame.payload or frame.flags)]
+
+
+def test_pending_bytes_wait_for_credits(proxy: OneProcessProxy, caller: Caller, sock: int, deficit: int) -> None:
+    """The connection goes on meanwhile, in the other direction too, and nothing overtakes them."""
+    proxy.send("XTS_REPLY_RECV", b" world", id=sock)
+    assert bytes.fromhex(caller.call("recv", sock, 100)) in (b"llo", b"llo world")
+    assert caller.call("send_at_once", sock, 4) == "EAGAIN"
+    proxy.send("XTS_REPLY_RECV", id=sock, post_credits=deficit - FEW - 1)
+    assert caller.call("send_at_once", sock, 4) == "EAGAIN"
+    assert sent(proxy, PROXY_ID + 1) == []
+    proxy.send("XTS_REPLY_RECV", id=sock, post_credits=1 + 4)
+    assert caller.call("send", sock, 4) == 4
+    assert b"".join(frame.payload for frame in sent(proxy, PROXY_ID + 1)) == bytes(deficit + 4)
+
+
+def test_what_follows_pending_bytes_waits_as_well(
+    proxy: OneProcessProxy, caller: Caller, sock: int, deficit: int
+) -> None:
+    assert caller.call("shutdown", sock, socket.SHUT_WR) == 0
+    assert sent(proxy, PROXY_ID + 1) == []
+    proxy.send("XTS_REPLY_RECV", id=sock, post_credits=deficit - FEW)
+    caller.call("recv", sock, 1)
+    (frame,) = sent(proxy, PROXY_ID + 1)
+    assert (frame.payload, frame.flags) == (bytes(deficit), table.FLAGS["FIN"][0])
+
+
+def test_pending_bytes_are_claimed_again(proxy: OneProcessProxy, caller: Caller, sock: int, deficit: int) -> None:
+    """The next process has died, too, before it had granted credits for all of them."""
+    caller.start("recv", sock + 1, 1)
+    proxy.replaced(NEXT_TICKET)
+    said = proxy.expect("XTS_CMD_RESUME").fields
+    assert (said["xts_socket"], said["sent_bytes"]) == (sock, 0)
+    fields = {"proxy_id": PROXY_ID + 2, "post_credits": deficit, "local": PEER, "peer": PEER}
+    proxy.send("XTS_REPLY_CLAIM_ACK", id=sock, **fields)
+    proxy.until(lambda: any(frame.payload for frame in proxy.backlog), "the bytes do not come")
+    assert b"".join(frame.payload for frame in sent(proxy, PROXY_ID + 2)) == bytes(deficit)
+
+
+def test_a_close_that_resets_does_not_wait(proxy: OneProcessProxy, caller: Caller, sock: int, deficit: int) -> None:
+    assert deficit
+    assert caller.call("resets", sock) == 0
+    caller.start("close", sock)
+    proxy.until(lambda: any(frame.flags for frame in proxy.backlog), "CLOSE does not come")
+    (frame,) = sent(proxy, PROXY_ID + 1)
+    assert (frame.payload, frame.flags) == (b"", table.FLAGS["CLOSE"][0] | table.FLAGS["ABORT"][0])

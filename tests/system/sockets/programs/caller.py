@@ -92,6 +92,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "bind": lambda c, s: c.call("bind", s, address(0), 16),
     "accept": lambda c, s: c.call("accept", s, None, None),
     "send": lambda c, s, size: c.call("send", s, bytes(size), size, socket.MSG_NOSIGNAL),
+    "send_at_once": lambda c, s, size: c.call("send", s, bytes(size), size, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT),
+    "resets": lambda c, s: c.call("setsockopt", s, socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0), 8),
     "nodelay": lambda c, s: c.call("setsockopt", s, socket.IPPROTO_TCP, socket.TCP_NODELAY, b"\1\0\0\0", 4),
     "outq": lambda c, s: c.call("ioctl", s, 0x5411, ctypes.create_string_buffer(4)),
     "malformed": malformed,
