@@ -131,13 +131,16 @@ def dialogue(where: Upgrading, tls: ssl.SSLContext | None = None) -> Iterator[Ca
         yield _exchanges(process)
 
 
-#: A program with a connection that cannot move to another proxy: it has a pushed protocol that finds PDUs.
+#: A program with a connection that cannot move to another proxy: its keys are those that the program has pushed. Both
+#: directions have the same ones, so that an echo can be read.
 PUSHES = """
-import sys
+import struct, sys
 import xts_socket as socket
-kept = socket.socket(socket.AF_INET, socket.SOCK_SEQPACKET)
-kept.push(socket.LengthPrefixed())
+kept = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 kept.connect((sys.argv[1], int(sys.argv[2])))
+keys = struct.pack("=HH8s16s4s8s", 0x0304, 51, bytes(8), bytes(16), bytes(4), bytes(8))
+for direction in ("receive", "send"):
+    kept.push(socket.TlsKeys(crypto_info=keys, crypto="user"), direction=direction)
 print("up", flush=True)
 for line in sys.stdin:
     kept.send(b"0123")

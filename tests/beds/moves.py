@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import dataclass, field
 
+from xts_messages.wire import record_table
 from xts_messages.wire import wire_table as table
 from xts_proxy.upgrade.handover import private_memory
 
@@ -41,7 +42,7 @@ def ask(worker: Worker, urgency: int = 0, queue: int = 0, within_ms: int = WITHI
 def waits(worker: Worker, urgency: int = 0, queue: int = 0, within_ms: int = WITHIN_MS) -> tuple[int, dict[str, int]]:
     """What it says, and what it waits for."""
     out = worker_ffi.new("struct xts_move_waits *")
-    error = -int(worker_lib.xts_worker_move_ask(worker.native, queue, within_ms, urgency, out))
+    error = -int(worker_lib.xts_worker_move_ask(worker.native, queue, within_ms, urgency, record_table.VERSION, out))
     reasons = (out.reasons[i] for i in range(out.count))
     return error, {worker_ffi.string(reason.why).decode(): int(reason.sockets) for reason in reasons}
 

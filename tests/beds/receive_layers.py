@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 
 import pytest
 from oracles.tls_records import ALERT, BY_NAME, TLS12, TLS13, Sealer
@@ -195,10 +196,18 @@ CASES = [
 
 
 def play(
-    bed: UlpBed, stream: bytes, pieces: Iterable[int] = (), rooms: Iterable[int] = (), *, end: bool = True
+    bed: UlpBed,
+    stream: bytes,
+    pieces: Iterable[int] = (),
+    rooms: Iterable[int] = (),
+    *,
+    end: bool = True,
+    moves: Container[int] = (),
 ) -> Result:
     """What a host gets of a stream that comes in these pieces, read into these rooms: whole PDUs (a byte stream is one,
-    between two of them), and how it ended: "end", a fault, or "" while it goes on."""
+    between two of them), and how it ended: "end", a fault, or "" while it goes on. `moves`: before which reads the
+    stack goes to another process."""
+    reads = count()
     whole: list[tuple[bool, bytes, int, bytes]] = []
     begun = bytearray()
     at, sizes, ending = 0, iter(rooms), ""
@@ -211,7 +220,12 @@ def play(
         bed._events()
         with suppress(EOFError):
             try:
-                while (part := bed.read(next(sizes, 1 << 16))) is not None:
+                while True:
+                    if next(reads) in moves:
+                        bed.move()
+                        bed._events()
+                    if (part := bed.read(next(sizes, 1 << 16))) is None:
+                        break
                     data, mark = part
                     begun += data
                     if mark.pdu and mark.more:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from xts_messages.wire import record_table
 from xts_messages.wire.ulp_attributes import Offer, UlpError, Value, decode_error, decode_list, encode_attributes
 from xts_messages.wire.ulps import BY_NAME, FAULTS, ULPS
 from xts_proxy._native import ffi, lib
@@ -168,6 +169,30 @@ class UlpBed:
         _check(lib.ulp_stack_expect(self.stack, sum(map(len, parts))))
         for data in parts:
             _check(lib.ulp_stack_give_back(self.stack, data, len(data)))
+
+    def move(self) -> None:
+        """To another process of the proxy, as far as that concerns the stack: what was saved is all that is left."""
+        if stays := self.stays():
+            raise AssertionError(f"it stays: {stays}")
+        saved, out = ffi.new("struct ulp_moved **"), ffi.new("struct ulp_stack **")
+        _check(lib.ulp_stack_save(self.stack, saved))
+        lib.ulp_stack_wipe(self.stack)
+        self.owner.fd = self.local.fileno()
+        try:
+            _check(lib.ulp_stack_new(out, self.owner))
+            made = lib.ulp_stack_restore(out[0], saved[0])
+        finally:
+            lib.ulp_moved_free(saved[0])
+        lib.ulp_stack_free(self.stack)
+        self.stack = out[0]
+        _check(made)
+
+    def stays(self, version: int = record_table.VERSION) -> str:
+        """Why it cannot go to a process that reads records of this version; "": it can."""
+        why = lib.ulp_stack_stays(self.stack, version)
+        text = ffi.string(why) if why else b""
+        assert isinstance(text, bytes)
+        return text.decode()
 
     def becomes_readable(self) -> None:
         """What epoll says when bytes have come; `read_all` and its like say it themselves."""

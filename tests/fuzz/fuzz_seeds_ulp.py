@@ -3,7 +3,7 @@ ones, and such with each of the mistakes that it looks for. The operations are t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from xts_messages.wire import ulp_attributes
 from xts_messages.wire.ulps import BY_NAME
@@ -12,6 +12,7 @@ RECEIVE, BOTH = 0x10, 0x30
 START_CLIENT, START_SERVER = b"\1\1", b"\1\0"
 READ, FLUSH, TAKE_ALL, PEER_ENDS, FINISH, TIME = b"\2\x0f\xff", b"\x0e\0", b"\x09", b"\x0a\0", b"\x0e\1", b"\x0f\xff"
 SMALL_READ = b"\2\0\2"
+MOVE = b"\xf0\0"
 
 #: HTTP/2 (RFC 9113 6).
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
@@ -197,6 +198,14 @@ _MESSAGES = (
 )
 
 
+def _moving(pushed: bytes, data: bytes) -> Iterator[bytes]:
+    """To another process, with a PDU that has come in part, and one that is sent in part; as it is, and changed."""
+    sent = write(data[:200])
+    for moves in (MOVE, *(b"\xf0\1" + bytes([layer, 0, at, 130]) for layer in (0, 1) for at in (25, 60, 90, 160))):
+        halves = peer_sends(data[: len(data) // 2]) + SMALL_READ + moves + peer_sends(data[len(data) // 2 :])
+        yield pushed + START_CLIENT + halves + READ * 3 + sent + moves + sent + TAKE_ALL + FLUSH + PEER_ENDS + READ
+
+
 def stack_programs() -> list[bytes]:
     """Each protocol, with what it takes and what it refuses, both ways; gRPC above HTTP/2."""
     programs = _of_grpc()
@@ -210,6 +219,7 @@ def stack_programs() -> list[bytes]:
             )
             late = b"\x0b" + bytes([len(data[:99])]) + data[:99]
             programs.append(b"\2" + START_SERVER + layer + late + TIME + READ * 2 + write(data[:200]) + FINISH)
+            programs += _moving(b"\0" + layer, data)
     padded = push("DNS", padding=128) + START_CLIENT
     programs += [b"\0" + padded + write(text) + TAKE_ALL + FLUSH for text in _MESSAGES]
     programs += [

@@ -3,7 +3,8 @@
  *
  * The input is a program of one-byte operations with their arguments: pushes of any protocol with parameters that are
  * good, nearly good or any bytes, bytes of the peer in pieces, reads and writes of any size, bytes given back, time,
- * and ends of the stream. Whatever it does: memory is safe and none is left, a refused push has a reason and changes
+ * ends of the stream, and moves to another process, with what was written for it as it is or changed. Whatever it does:
+ * memory is safe and none is left, a refused push has a reason and changes
  * nothing, the parts of a PDU agree about it and are as long as they say, a fault is told once and stays, and after
  * -EAGAIN nothing invites to read again.
  */
@@ -20,6 +21,7 @@
 #include "ulp/ulp_stack.h"
 #include "wire/wire.h"
 #include "steps.h"
+#include "stack_moves.h"
 
 #define CHUNK 4096u
 #define PARAMETERS_MAX 128u
@@ -32,6 +34,7 @@ struct scene {
 	uint64_t now_ns;
 	int peer;
 	bool started, failed, ended;
+	bool changed;            /* a state was, so PDUs need not be whole */
 	struct ulp_mark reading; /* of the PDU being read */
 	uint64_t read_bytes;     /* of it */
 	bool within;
@@ -94,6 +97,8 @@ static void check_part(struct scene *s, ssize_t n, size_t room, const struct ulp
 	ENSURE(n >= 0 && (size_t)n <= room);
 	ENSURE(n > 0 || mark->pdu);
 	ENSURE(mark->control_bytes <= ULP_CONTROL_BYTES);
+	if (s->changed)
+		return;
 	if (!mark->pdu) {
 		ENSURE(!s->within && !mark->more && !mark->record_bytes);
 		return;
@@ -372,9 +377,35 @@ static void op_handshake(struct scene *s)
 		check_error(s, r);
 }
 
+static void op_move(struct scene *s, struct input *in)
+{
+	struct ulp_stack *next;
+	bool changed;
+
+	if (!s->started || ulp_stack_stays(s->stack, UINT16_MAX) ||
+	    !(ulp_stack_receives(s->stack) || ulp_stack_sends(s->stack)))
+		return;
+	next = moved_stack(s->stack, &s->owner, in, &changed);
+	if (!next)
+		return;
+	ulp_stack_wipe(s->stack);
+	ulp_stack_free(s->stack);
+	s->stack = next;
+	s->changed |= changed;
+	ulp_stack_event(next, true, true);
+}
+
+#define MOVE 0xf0 /* and what is above it */
+
 static void step(struct scene *s, struct input *in)
 {
-	switch (take(in) % 16) {
+	uint8_t what = take(in);
+
+	if (what >= MOVE) {
+		op_move(s, in);
+		return;
+	}
+	switch (what % 16) {
 	case 0:
 		op_push(s, in);
 		break;

@@ -64,7 +64,7 @@ static const struct xts_record ulp_mark_record = {
 	.name = "ulp_mark",
 	.fields = ulp_mark_fields,
 	.field_count = 6,
-	.version = 1,
+	.version = 2,
 	.compatible = 1,
 	.oldest = 1,
 };
@@ -106,7 +106,7 @@ static const struct xts_record run_record = {
 	.name = "run",
 	.fields = run_fields,
 	.field_count = 3,
-	.version = 1,
+	.version = 2,
 	.compatible = 1,
 	.oldest = 1,
 };
@@ -147,7 +147,7 @@ static const struct xts_record outgoing_record = {
 	.fields = outgoing_fields,
 	.field_count = 3,
 	.check = outgoing_check,
-	.version = 1,
+	.version = 2,
 	.compatible = 1,
 	.oldest = 1,
 };
@@ -188,7 +188,7 @@ static const struct xts_record returned_part_record = {
 	.fields = returned_part_fields,
 	.field_count = 3,
 	.check = returned_part_check,
-	.version = 1,
+	.version = 2,
 	.compatible = 1,
 	.oldest = 1,
 };
@@ -338,7 +338,7 @@ const struct xts_record tcp_side_record = {
 	.fields = tcp_side_fields,
 	.field_count = 15,
 	.check = tcp_side_check,
-	.version = 1,
+	.version = 2,
 	.compatible = 1,
 	.oldest = 1,
 };

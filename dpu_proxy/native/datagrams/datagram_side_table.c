@@ -39,7 +39,7 @@ static const struct xts_record datagram_group_record = {
 	.name = "datagram_group",
 	.fields = datagram_group_fields,
 	.field_count = 3,
-	.version = 1,
+	.version = 2,
 	.compatible = 1,
 	.oldest = 1,
 };
@@ -297,7 +297,7 @@ const struct xts_record datagram_side_record = {
 	.fields = datagram_side_fields,
 	.field_count = 27,
 	.check = datagram_side_check,
-	.version = 1,
+	.version = 2,
 	.compatible = 1,
 	.oldest = 1,
 };

@@ -204,11 +204,12 @@ static bool run_ask(struct worker_state *w, void *argument)
 }
 
 int xts_worker_move_ask(struct xts_worker *worker, uint32_t queue_id, uint32_t within_ms, enum xts_move_urgency urgency,
-			struct xts_move_waits *waits)
+			uint16_t records_version, struct xts_move_waits *waits)
 {
 	struct ask a = { .queue_id = queue_id, .within_ms = within_ms, .urgency = urgency, .waits = waits };
 
 	*waits = (struct xts_move_waits){ 0 };
+	pushed_next_reads(records_version);
 	worker_request(worker, run_ask, &a);
 	return a.result;
 }

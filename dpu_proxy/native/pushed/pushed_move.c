@@ -2,10 +2,29 @@
 #include "pushed/pushed_move.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "pushed/pushed.h"
+
+/* The version of records that knows one protocol alone. */
+#define ONE_LAYER 1
+
+/* Of the process that takes over; 0: it is as this one. */
+static _Atomic uint16_t next_reads;
+
+void pushed_next_reads(uint16_t version)
+{
+	atomic_store_explicit(&next_reads, version, memory_order_relaxed);
+}
+
+static uint16_t version_for_next(void)
+{
+	uint16_t version = atomic_load_explicit(&next_reads, memory_order_relaxed);
+
+	return version ? version : pushed_state_record.version;
+}
 
 const char *pushed_stays(const struct pushed *p)
 {
@@ -15,38 +34,14 @@ const char *pushed_stays(const struct pushed *p)
 		return "bytes are given back";
 	if (!p->ready || p->failed)
 		return "it shakes hands, or has failed";
-	return ulp_stack_stays(p->stack);
+	return ulp_stack_stays(p->stack, version_for_next());
 }
 
 /* --- giving ------------------------------------------------------------------------------------------------------- */
 
-static void wipe_and_free(uint8_t *data, ssize_t bytes)
-{
-	if (data)
-		explicit_bzero(data, (size_t)bytes);
-	free(data);
-}
-
-static int save_state(const struct pushed *p, uint8_t **state, uint32_t *bytes)
-{
-	ssize_t n = ulp_stack_save(p->stack, NULL, 0);
-
-	if (n < 0)
-		return (int)n;
-	*state = malloc((size_t)n);
-	if (!*state)
-		return -ENOMEM;
-	*bytes = (uint32_t)n;
-	if (ulp_stack_save(p->stack, *state, (size_t)n) == n)
-		return 0;
-	wipe_and_free(*state, n);
-	return -EIO;
-}
-
 static struct pushed_state describe(const struct pushed *p, const struct ulp_moved *m)
 {
-	return (struct pushed_state){
-		.protocol = m->protocol,
+	struct pushed_state s = {
 		.client = m->client,
 		.typed = p->typed,
 		.message_socket = p->message_socket,
@@ -58,15 +53,24 @@ static struct pushed_state describe(const struct pushed *p, const struct ulp_mov
 		.pdu_bytes = p->pdu_bytes,
 		.pdu_left = p->pdu_left,
 		.finished = p->finished,
-		.layer_finished = m->finished,
 		.read_error = -m->read_error,
 	};
+
+	if (m->version == ONE_LAYER) {
+		s.protocol = m->layers.layer[0].protocol;
+		s.layer_finished = m->layers.layer[0].finished;
+		s.state = m->layers.layer[0].state;
+	} else {
+		s.layers = m->layers;
+	}
+	return s;
 }
 
 static int write_record(const struct pushed_state *s, uint8_t **record, uint32_t *bytes)
 {
+	uint16_t version = version_for_next();
 	struct xts_record_attached attached;
-	ssize_t n = xts_record_encode(&pushed_state_record, pushed_state_record.version, s, NULL, 0, &attached);
+	ssize_t n = xts_record_encode(&pushed_state_record, version, s, NULL, 0, &attached);
 
 	if (n < 0)
 		return (int)n;
@@ -74,26 +78,21 @@ static int write_record(const struct pushed_state *s, uint8_t **record, uint32_t
 	if (!*record)
 		return -ENOMEM;
 	*bytes = (uint32_t)n;
-	(void)xts_record_encode(&pushed_state_record, pushed_state_record.version, s, *record, (size_t)n, &attached);
+	(void)xts_record_encode(&pushed_state_record, version, s, *record, (size_t)n, &attached);
 	return 0;
 }
 
 int pushed_give(struct pushed *p, uint8_t **record, uint32_t *bytes)
 {
 	struct pushed_state s;
-	struct ulp_moved m;
-	uint32_t state_bytes = 0;
-	uint8_t *state = NULL;
-	int r;
+	struct ulp_moved *m;
+	int r = ulp_stack_save(p->stack, &m);
 
-	ulp_stack_describe_move(p->stack, &m);
-	s = describe(p, &m);
-	r = save_state(p, &state, &state_bytes);
 	if (r)
 		return r;
-	s.state = (struct xts_record_bytes){ state, state_bytes };
+	s = describe(p, m);
 	r = write_record(&s, record, bytes);
-	wipe_and_free(state, state_bytes);
+	ulp_moved_free(m);
 	if (!r)
 		ulp_stack_wipe(p->stack);
 	return r;
@@ -101,9 +100,23 @@ int pushed_give(struct pushed *p, uint8_t **record, uint32_t *bytes)
 
 /* --- taking ------------------------------------------------------------------------------------------------------- */
 
+/* What the stack was: one protocol alone is not in the list. */
+static struct ulp_moved moved_of(const struct pushed_state *s)
+{
+	struct ulp_moved m = { .client = s->client, .read_error = -s->read_error, .layers = s->layers };
+
+	if (!s->protocol)
+		return m;
+	m.layers.count = 1;
+	m.layers.layer[0] = (struct ulp_moved_layer){
+		.protocol = s->protocol, .receive = true, .send = true, .finished = s->layer_finished, .state = s->state
+	};
+	return m;
+}
+
 static int restore(struct pushed *p, const struct pushed_state *s)
 {
-	const struct ulp_moved m = { s->protocol, s->client, s->layer_finished, -s->read_error };
+	const struct ulp_moved m = moved_of(s);
 	int r;
 
 	p->typed = s->typed;
@@ -117,7 +130,7 @@ static int restore(struct pushed *p, const struct pushed_state *s)
 	p->pdu_left = s->pdu_left;
 	p->finished = s->finished;
 	p->started = p->ready = true;
-	r = ulp_stack_restore(p->stack, &m, s->state.data, s->state.bytes);
+	r = s->protocol && s->layers.count ? -EBADMSG : ulp_stack_restore(p->stack, &m);
 	if (!r)
 		p->tls = ulp_stack_tls(p->stack); /* as the host knows it, or will */
 	return r;

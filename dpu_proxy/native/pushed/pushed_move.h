@@ -14,7 +14,9 @@ struct xts_tenant;
 
 extern const struct xts_record pushed_state_record;
 
-/* Why it cannot go, as text for the operator; NULL: it can. */
+/* The process that takes over reads records up to this version; 0: of our own. Any thread; until it is said again. */
+void pushed_next_reads(uint16_t version);
+/* Why it cannot go there, as text for the operator; NULL: it can. */
 const char *pushed_stays(const struct pushed *p);
 /* Its record, which the caller wipes and frees. From now on p can use none of what it has written, and may only be
  * freed. 0; or -errno, and p is as it was. */

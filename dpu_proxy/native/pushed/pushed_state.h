@@ -6,10 +6,11 @@
 #include <stdint.h>
 
 #include "wire/record.h"
+#include "ulp/ulp_moved.h"
 
-/* A connection's pushed protocol, for another process of the proxy (pushed/pushed_move.c). */
+/* A connection's pushed protocols, for another process of the proxy (pushed/pushed_move.c). */
 struct pushed_state {
-	/* enum xts_ulp_id */
+	/* enum xts_ulp_id, of one alone; 0: they are in layers */
 	uint16_t protocol;
 	/* this side has connected */
 	bool client;
@@ -39,6 +40,8 @@ struct pushed_state {
 	int read_error;
 	/* the protocol's own record */
 	struct xts_record_bytes state;
+	/* from TCP up, as each direction has them */
+	struct ulp_moved_layers layers;
 };
 
 #endif

@@ -127,6 +127,17 @@ static const struct xts_record_field pushed_state_fields[] = {
 	  .most = UINT64_C(67108864),
 	  .stream = &xts_record_bytes_stream,
 	},
+	{ .name = "layers",
+	  .number = 16,
+	  .since = 2,
+	  .form = XTS_RECORD_LIST,
+	  .at = offsetof(struct pushed_state, layers),
+	  .bytes = sizeof(void *),
+	  .needed = true,
+	  .most = UINT64_C(16),
+	  .list = &ulp_moved_layers_list,
+	  .of = &ulp_moved_layer_record,
+	},
 };
 _Static_assert(sizeof(((struct pushed_state *)0)->protocol) == 2, "pushed_state.protocol");
 _Static_assert(sizeof(((struct pushed_state *)0)->client) == 1, "pushed_state.client");
@@ -146,8 +157,8 @@ _Static_assert(sizeof(((struct pushed_state *)0)->read_error) == 4, "pushed_stat
 const struct xts_record pushed_state_record = {
 	.name = "pushed_state",
 	.fields = pushed_state_fields,
-	.field_count = 15,
-	.version = 1,
+	.field_count = 16,
+	.version = 2,
 	.compatible = 1,
 	.oldest = 1,
 };

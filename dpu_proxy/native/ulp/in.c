@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ulp.h"
+#include "wire/record.h"
 
 static uint32_t ahead_take(struct ulp_in *in, void *out, size_t bytes)
 {
@@ -95,3 +96,40 @@ void ulp_in_free(struct ulp_in *in)
 	free(in->data);
 	memset(in, 0, sizeof *in);
 }
+
+/* --- as a member of a record -------------------------------------------------------------------------------------- */
+
+static uint32_t in_bytes(const void *member)
+{
+	return ((const struct ulp_in *)member)->bytes;
+}
+
+static void in_copy(const void *member, uint8_t *out)
+{
+	const struct ulp_in *in = member;
+
+	memcpy(out, in->data + in->first, in->bytes);
+}
+
+/* A record has at most ULP_IN_BYTES of them (record_fields.py). */
+static int in_fill(void *member, const uint8_t *data, uint32_t bytes)
+{
+	struct ulp_in *in = member;
+
+	*in = (struct ulp_in){ 0 };
+	if (!bytes)
+		return 0;
+	in->data = malloc(ULP_IN_BYTES);
+	if (!in->data)
+		return -ENOMEM;
+	in->bytes = bytes;
+	memcpy(in->data, data, bytes);
+	return 0;
+}
+
+static void in_drop(void *member)
+{
+	ulp_in_free(member);
+}
+
+const struct xts_record_stream ulp_in_stream = { in_bytes, in_copy, in_fill, in_drop };

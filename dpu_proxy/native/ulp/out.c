@@ -4,6 +4,7 @@
 
 #include "ulp/lasting.h"
 #include "ulp_stack_inside.h"
+#include "wire/record.h"
 
 #define KEPT_MAX 4096u /* an empty buffer up to this size is kept for the next time, and is not counted */
 
@@ -27,17 +28,23 @@ int ulp_out_resize(struct ulp_out *o, struct ulp_stack *s, uint32_t room)
 	return 0;
 }
 
-int ulp_out_reserve(struct ulp_out *o, struct ulp_layer *l, uint32_t bytes)
+/* A power of two. */
+static uint32_t room_for(uint32_t bytes)
 {
 	uint32_t room = 64;
 
+	while (room < bytes)
+		room *= 2;
+	return room;
+}
+
+int ulp_out_reserve(struct ulp_out *o, struct ulp_layer *l, uint32_t bytes)
+{
 	if (bytes > INT32_MAX || o->bytes > INT32_MAX)
 		return -ENOMEM;
 	if (o->room - o->first - o->bytes >= bytes)
 		return 0;
-	while (room < o->bytes + bytes)
-		room *= 2;
-	return ulp_out_resize(o, l->stack, room);
+	return ulp_out_resize(o, l->stack, room_for(o->bytes + bytes));
 }
 
 void ulp_out_put(struct ulp_out *o, const void *data, uint32_t bytes)
@@ -92,4 +99,52 @@ void ulp_out_free(struct ulp_out *o)
 	ulp_out_uncount(o);
 	lasting_give(o->data);
 	*o = (struct ulp_out){ 0 };
+}
+
+/* --- as a member of a record -------------------------------------------------------------------------------------- */
+
+static uint32_t out_bytes(const void *member)
+{
+	return ((const struct ulp_out *)member)->bytes;
+}
+
+static void out_copy(const void *member, uint8_t *to)
+{
+	const struct ulp_out *o = member;
+
+	memcpy(to, o->data + o->first, o->bytes);
+}
+
+/* Not counted yet: a record does not know for whom. */
+static int out_fill(void *member, const uint8_t *data, uint32_t bytes)
+{
+	struct ulp_out *o = member;
+
+	*o = (struct ulp_out){ 0 };
+	if (!bytes)
+		return 0;
+	if (bytes > INT32_MAX)
+		return -ENOMEM;
+	o->data = lasting_take(room_for(bytes));
+	if (!o->data)
+		return -ENOMEM;
+	o->room = room_for(bytes);
+	ulp_out_put(o, data, bytes);
+	return 0;
+}
+
+static void out_drop(void *member)
+{
+	ulp_out_free(member);
+}
+
+const struct xts_record_stream ulp_out_stream = { out_bytes, out_copy, out_fill, out_drop };
+
+int ulp_out_count(struct ulp_out *o, struct ulp_layer *l)
+{
+	int r = o->room > KEPT_MAX && !o->counted ? ulp_stack_take_memory(l->stack, o->room) : 0;
+
+	if (!r && o->room > KEPT_MAX)
+		o->counted = l->stack;
+	return r;
 }

@@ -67,6 +67,8 @@
 
 struct ulp_layer;
 struct ulp_preparation;
+struct xts_record;
+struct xts_record_stream;
 struct ulp_stack;
 struct xts_ulp_config;
 
@@ -139,15 +141,18 @@ struct ulp_protocol {
 	/* The stack has got another owner, or has none for now (see ulp_bell()). NULL: nothing to do. */
 	void (*move)(struct ulp_layer *l);
 	/* For another process of the proxy (ulp_stack_move.c): why the connection cannot go there, as text for the
-	 * operator; NULL: it can. stays NULL: no connection with this protocol can. */
+	 * operator; NULL: it can. stays NULL: it always can. */
 	const char *(*stays)(const struct ulp_layer *l);
-	/* Writes the state as bytes: returns how many, also if that is more than room; or -errno. The caller wipes out. */
+	/* Writes the state as bytes: returns how many, also if that is more than room; or -errno. The caller wipes out.
+	 * save NULL: no connection with this protocol can go. */
 	ssize_t (*save)(const struct ulp_layer *l, void *out, size_t room);
-	/* What was saved is somebody else's from now on: nothing here can use it any more. */
+	/* What was saved is somebody else's from now on: nothing here can use it any more. NULL: there are no keys. */
 	void (*wipe)(struct ulp_layer *l);
-	/* Makes l->state of what save() has written; the layer is ready then. 0, -EBADMSG, -ENOMEM or -ENOBUFS, after
-	 * which close() is called if l->state is not NULL. */
+	/* Makes l->state of what save() has written, or who says so: l->receive, l->send and l->below_* are set; the
+	 * layer is ready then. 0, -EBADMSG, -ENOENT (what the operator has configured is not here), -ENOMEM or
+	 * -ENOBUFS, after which close() is called if l->state is not NULL. */
 	int (*restore)(struct ulp_layer *l, const void *state, size_t bytes);
+	uint16_t moves_since; /* of the versions of records (record_table.py), the first that has its state */
 	/* From now on the state is written down as it changes, for the process that goes on when this one has died
 	 * (tls/tls_kept.h). 0 or -errno. NULL: it cannot be. */
 	int (*keep)(struct ulp_layer *l, struct ulp_kept *k);
@@ -313,6 +318,9 @@ size_t ulp_out_take(struct ulp_out *o, void *out, size_t room);
 void ulp_out_free(struct ulp_out *o);
 /* Ends the charge to the account: for a buffer that outlives the stack. */
 void ulp_out_uncount(struct ulp_out *o);
+/* The other way: of a buffer that has come in a record. 0 or -ENOBUFS. */
+int ulp_out_count(struct ulp_out *o, struct ulp_layer *l);
+extern const struct xts_record_stream ulp_out_stream; /* as a member of a record */
 
 /* --- bytes read ahead from the layer below: in.c ------------------------------------------------------------------ */
 
@@ -335,6 +343,15 @@ ssize_t ulp_in_more(struct ulp_in *in, struct ulp_layer *l);
 int ulp_in_gather(struct ulp_in *in, struct ulp_layer *l, void *out, uint32_t *got, uint32_t want);
 bool ulp_in_pending(const struct ulp_in *in, const struct ulp_layer *l);
 void ulp_in_free(struct ulp_in *in);
+extern const struct xts_record_stream ulp_in_stream; /* as a member of a record */
+
+/* --- a state that is a record: state.c ---------------------------------------------------------------------------- */
+
+/* save() and the first half of restore(), where l->state, of so many bytes, begins with the struct of this record.
+ * Members that are in no record are zero then. */
+ssize_t ulp_state_save(const struct xts_record *r, const struct ulp_layer *l, void *out, size_t room);
+int ulp_state_restore(const struct xts_record *r, struct ulp_layer *l, size_t state_bytes, const void *state,
+		      size_t bytes);
 
 /* --- pieces: layer.c ---------------------------------------------------------------------------------------------- */
 

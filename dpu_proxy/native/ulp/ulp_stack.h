@@ -39,22 +39,19 @@ int ulp_stack_copy(struct ulp_stack **out, const struct ulp_stack *from, const s
 /* Gives the stack of a parked connection to another owner. */
 void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner);
 
-/* For another process of the proxy: ulp_stack_move.c. What a stack is besides its protocol's state. */
-struct ulp_moved {
-	uint16_t protocol;
-	bool client, finished;
-	int read_error; /* -errno of the socket */
-};
-/* Why it cannot go there, as text for the operator; NULL: it can. */
-const char *ulp_stack_stays(const struct ulp_stack *s);
-void ulp_stack_describe_move(const struct ulp_stack *s, struct ulp_moved *out);
-/* The protocol's state: as save() and wipe() of a protocol. */
-ssize_t ulp_stack_save(const struct ulp_stack *s, void *out, size_t room);
+/* For another process of the proxy: ulp_stack_move.c, and ulp_moved.h for what goes there. */
+struct ulp_moved;
+/* Why it cannot go to one that reads records up to this version, as text for the operator; NULL: it can. */
+const char *ulp_stack_stays(const struct ulp_stack *s, uint16_t version);
+/* What it is, in memory that the caller frees. Only what waits in the stack itself is not copied. 0 or -errno. */
+int ulp_stack_save(const struct ulp_stack *s, struct ulp_moved **out);
+void ulp_moved_free(struct ulp_moved *m);
+/* What was saved is somebody else's: as wipe() of all protocols. */
 void ulp_stack_wipe(struct ulp_stack *s);
 /* As keep() of a protocol, of which there is one, and nothing else. */
 int ulp_stack_keep(struct ulp_stack *s, struct ulp_kept *k);
 /* Makes a new stack of what was saved. 0 or -errno. */
-int ulp_stack_restore(struct ulp_stack *s, const struct ulp_moved *m, const void *state, size_t bytes);
+int ulp_stack_restore(struct ulp_stack *s, const struct ulp_moved *m);
 
 /* Before a push: the job that another thread has to do first, or NULL. Of the owner, only the configuration, tenant and
  * queue are needed. */

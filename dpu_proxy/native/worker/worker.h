@@ -266,8 +266,9 @@ struct xts_move_waits {
 	struct xts_move_reason reasons[XTS_MOVE_REASONS];
 	uint32_t count;
 };
+/* records_version: up to which the process that takes over reads records (record_table.py). */
 int xts_worker_move_ask(struct xts_worker *worker, uint32_t queue_id, uint32_t within_ms, enum xts_move_urgency urgency,
-			struct xts_move_waits *waits);
+			uint16_t records_version, struct xts_move_waits *waits);
 /* The next piece. private_fd: an empty file in memory, for keys. 0; -EAGAIN: not yet; -ECANCELED: its host has gone
  * meanwhile; -ENOENT; another -errno. */
 int xts_worker_move_take(struct xts_worker *worker, uint32_t queue_id, int private_fd, struct xts_moved *out);

@@ -140,6 +140,7 @@ class Giving:
         self.begun = False  # the new proxy is ready
         self._sessions = False  # and goes on with sessions of queues that repeat lost frames
         self._relays = False  # and with channels behind relays
+        self._reads = 1  # records up to this version
         self.moved = self.sockets = self.reset = 0
         #: what channels wait for that cannot move yet
         self.waits: dict[int, Waits] = {}
@@ -205,6 +206,7 @@ class Giving:
         self.begun = True
         self._sessions = said.version >= handover.SESSIONS
         self._relays = said.version >= handover.RELAYS
+        self._reads = said.records.version
         for spares, spare_fds in later if said.spares else ():
             await self._wire.say(spares, spare_fds)
         self._channels.accept(False)
@@ -307,7 +309,7 @@ class Giving:
             urgency = ENDS
         if not self._relays and any(row["relayed"] for row in one.worker.channels() if row["queue_id"] == queue_id):
             urgency = ENDS
-        error, self.waits[queue_id] = one.worker.move_ask(queue_id, int(_WITHIN_S * 1000), urgency)
+        error, self.waits[queue_id] = one.worker.move_ask(queue_id, int(_WITHIN_S * 1000), urgency, self._reads)
         one.asked = error in (0, errno.EALREADY)
         return error == errno.ENOENT
 

@@ -109,12 +109,14 @@ class Granted(msgspec.Struct, frozen=True, tag="granted"):
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The new proxy's workers run, and it has understood Granted. `spares`: it understands these; with it goes the
-    descriptor of its workers' process."""
+    descriptor of its workers' process. `records`: as in Granted; it reads them up to that version, and what needs a
+    later one stays."""
 
     version: int = 2
     compatible: int = 0
     who: Program | None = None
     spares: bool = False
+    records: Versions = Versions(1, 1)
 
 
 class Begins(msgspec.Struct, frozen=True, tag="begins"):

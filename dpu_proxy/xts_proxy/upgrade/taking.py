@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 from xts_messages.queues.queue_kinds import QueueEnd
 from xts_messages.services.service_manager import LISTENS, passed
+from xts_messages.wire import record_table
 
 from xts_proxy.queues.kept_ends import KeptEnds, has_ended, serve_orphans
 from xts_proxy.status import control_socket
@@ -32,6 +33,7 @@ from xts_proxy.upgrade.handover import (
     Sockets,
     Spares,
     Takes,
+    Versions,
     Wire,
     Yours,
     close_all,
@@ -132,7 +134,13 @@ class Taking:
         try:
             if self._teller:
                 self._teller.begins()
-            ready = Ready(handover.VERSION, handover.COMPATIBLE, this_program(), spares=True)
+            ready = Ready(
+                handover.VERSION,
+                handover.COMPATIBLE,
+                this_program(),
+                spares=True,
+                records=Versions(record_table.VERSION, record_table.COMPATIBLE),
+            )
             await self._wire.say(ready, [ours.child.pidfd])
             while found := await _unless(stopping, self._wire.hear()):
                 said, came = found

@@ -102,9 +102,9 @@ class RemoteWorker:
         """As workers.Worker.keys_over()."""
         self._process.call("keys_over", self.index, tenant, keys)
 
-    def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> tuple[int, Waits]:
+    def move_ask(self, queue_id: int, within_ms: int, urgency: int, records: int) -> tuple[int, Waits]:
         """As workers.Worker.move_ask()."""
-        error, waits = self._process.call("move_ask", self.index, queue_id, within_ms, urgency)
+        error, waits = self._process.call("move_ask", self.index, queue_id, within_ms, urgency, records)
         return int(error), dict(waits)
 
     def move_take(self, queue_id: int, private_fd: int) -> tuple[Moved, list[int]] | None:

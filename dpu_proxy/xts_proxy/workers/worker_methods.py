@@ -278,8 +278,10 @@ class Methods:
             self.workers[index].keys_over(account, keys)
         return None, []
 
-    def on_move_ask(self, came: list[int], index: int, queue_id: int, within_ms: int, urgency: int) -> Result:
-        return self.workers[index].move_ask(queue_id, within_ms, urgency), []
+    def on_move_ask(  # noqa: PLR0917
+        self, came: list[int], index: int, queue_id: int, within_ms: int, urgency: int, records: int
+    ) -> Result:
+        return self.workers[index].move_ask(queue_id, within_ms, urgency, records), []
 
     def on_move_take(self, came: list[int], index: int, queue_id: int) -> Result:
         (private_fd,) = came

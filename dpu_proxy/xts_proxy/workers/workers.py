@@ -296,10 +296,11 @@ class Worker:
 
     # --- to another process of the proxy, and from it (native/processes/move.h) ---------------------------
 
-    def move_ask(self, queue_id: int, within_ms: int, urgency: int) -> tuple[int, Waits]:
-        """Begins to hand a channel over. `urgency`: enum xts_move_urgency. 0, or the errno of xts_worker_move_ask()."""
+    def move_ask(self, queue_id: int, within_ms: int, urgency: int, records: int) -> tuple[int, Waits]:
+        """Begins to hand a channel over. `urgency`: enum xts_move_urgency; `records`: up to which version the other
+        process reads them. 0, or the errno of xts_worker_move_ask()."""
         waits = ffi.new("struct xts_move_waits *")
-        error = -int(lib.xts_worker_move_ask(self._native, queue_id, within_ms, urgency, waits))
+        error = -int(lib.xts_worker_move_ask(self._native, queue_id, within_ms, urgency, records, waits))
         reasons = (waits.reasons[i] for i in range(waits.count))
         return error, {ffi.string(reason.why).decode(): int(reason.sockets) for reason in reasons}
 

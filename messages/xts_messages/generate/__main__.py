@@ -49,6 +49,18 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     ),
     **generate_records.files(
         record_table.TABLE,
+        "ulp/ulp_moved_table.c",
+        "ulp/ulp_moved.h",
+        "ulp/ulp_moved_layer.h",
+    ),
+    **generate_records.files(
+        record_table.TABLE,
+        "ulp/framing/framing_state_table.c",
+        "ulp/framing/framing_move.h",
+        "ulp/framing/framing_state.h",
+    ),
+    **generate_records.files(
+        record_table.TABLE,
         "pushed/pushed_state_table.c",
         "pushed/pushed_move.h",
         "pushed/pushed_state.h",

@@ -70,6 +70,7 @@ def _struct(record: Record) -> Iterator[str]:
         yield from _comment(field.meaning, "\t")
         elements = sum(other.name == field.name for other in record.fields)
         yield f"\t{_member(field, 0 if field.index is None else elements)}"
+    yield from (f"\t{line}" for line in record.behind.splitlines())
     yield "};"
     yield ""
 

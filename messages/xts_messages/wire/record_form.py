@@ -122,14 +122,15 @@ class Field:
 @dataclass(frozen=True, slots=True)
 class Record:
     """A struct of C and its form as bytes. `check`: the function that looks at what bounds cannot say. `links`: members
-    that are in no record. `foreign`: the struct is declared elsewhere. `alone`: it may be a part of another one, and
-    is written by itself, too."""
+    that are in no record, in front; `behind`: others. `foreign`: the struct is declared elsewhere. `alone`: it may be a
+    part of another one, and is written by itself, too."""
 
     name: str
     meaning: str
     fields: tuple[Field, ...]
     check: str = ""
     links: str = ""
+    behind: str = ""
     foreign: bool = False
     alone: bool = False
 

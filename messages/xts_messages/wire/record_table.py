@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import wire_table
+from . import record_fields, record_framing, wire_table
 from .record_form import Field, Form, Header, Privacy, Record, Table, Trust
 
 #: Of the records that this version writes, and the oldest version that may read them.
-VERSION = 1
+VERSION = 2
 COMPATIBLE = 1
 
-CONTROL_BYTES = 16
+CONTROL_BYTES = record_fields.CONTROL_BYTES
 #: A run of a PDU costs its sender this many credits, so there are no more of them.
 RUNS_MAX = wire_table.CREDITS_MAX // wire_table.PDU_CREDITS
 #: Pieces of one connection that were given back: each is charged to its tenant.
@@ -326,9 +326,9 @@ TLS_STATE = Record(
 
 PUSHED_STATE = Record(
     "pushed_state",
-    "A connection's pushed protocol, for another process of the proxy (pushed/pushed_move.c).",
+    "A connection's pushed protocols, for another process of the proxy (pushed/pushed_move.c).",
     (
-        Field(1, "protocol", Form.U16, "enum xts_ulp_id"),
+        Field(1, "protocol", Form.U16, "enum xts_ulp_id, of one alone; 0: they are in layers"),
         Field(2, "client", Form.FLAG, "this side has connected"),
         Field(3, "typed", Form.FLAG, "a push has set the type", default=0),
         Field(4, "message_socket", Form.FLAG, "SOCK_SEQPACKET", default=0),
@@ -342,7 +342,22 @@ PUSHED_STATE = Record(
         Field(12, "finished", Form.FLAG, "the protocol has sent its end of stream", default=0),
         Field(13, "layer_finished", Form.FLAG, "nothing more has to be asked of it for that", default=0),
         Field(14, "read_error", Form.ERRNO, "of the socket, which tells it once", default=0),
-        _bytes(15, "state", "the protocol's own record", 1 << 26, Privacy.SECRET),
+        _bytes(15, "state", "the protocol's own record", record_fields.STATE_MAX, Privacy.SECRET),
+        Field(
+            16,
+            "layers",
+            Form.LIST,
+            "from TCP up, as each direction has them",
+            default=0,
+            most=record_framing.LAYERS_MAX,
+            since=record_fields.SINCE,
+            needed=True,
+            privacy=Privacy.SECRET,
+            trust=Trust.PROCESS,
+            c_type="struct ulp_moved_layers",
+            ops="ulp_moved_layers_list",
+            of="ulp_moved_layer",
+        ),
     ),
 )
 
@@ -469,7 +484,8 @@ struct datagram_groups {
 
 """,
         ),
-        "pushed/pushed_state.h": Header((PUSHED_STATE,), ("wire/record.h",)),
+        **record_framing.HEADERS,
+        "pushed/pushed_state.h": Header((PUSHED_STATE,), ("wire/record.h", "ulp/ulp_moved.h")),
     },
 )
 RECORDS = TABLE.records

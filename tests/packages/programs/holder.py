@@ -3,9 +3,11 @@ that it is there. Part of test_upgrade_in_service.py.
 
     holder.py SERVER PORT COUNT [pushed]
 
-pushed: with a protocol that does not move, by xts_socket; else by the sockets of any program."""
+pushed: with a protocol that does not move, by xts_socket: TLS with keys of this program, the same in both directions,
+so that an echo can be read. Else by the sockets of any program."""
 
 import os
+import struct
 import sys
 
 server, port, count, *pushed = sys.argv[1:]
@@ -18,9 +20,10 @@ else:
 def connected():
     if not pushed:
         return socket.create_connection((server, int(port)))
-    made = socket.socket(socket.AF_INET, socket.SOCK_SEQPACKET)
-    made.push(socket.LengthPrefixed())
-    made.connect((server, int(port)))
+    made = socket.create_connection((server, int(port)))
+    keys = struct.pack("=HH8s16s4s8s", 0x0304, 51, bytes(8), bytes(16), bytes(4), bytes(8))
+    for direction in ("receive", "send"):
+        made.push(socket.TlsKeys(crypto_info=keys, crypto="user"), direction=direction)
     return made
 
 

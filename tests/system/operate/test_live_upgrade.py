@@ -344,10 +344,10 @@ def test_what_cannot_move_is_named(over_shm: Upgrading) -> None:
         new = HalfANewProxy(over_shm.control())
         until_begun(new)
         wait(lambda: over_shm.status().get("waits"), "a reason")
-        assert over_shm.status()["waits"] == {"length_prefixed": 1}
+        assert over_shm.status()["waits"] == {"tls_keys": 1}
         command = [*PROXY, "status", "--control", over_shm.control()]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert "waits for 1 connections that cannot move: length_prefixed" in said
+        assert "waits for 1 connections that cannot move: tls_keys" in said
         new.wire.close()
         wait(lambda: over_shm.proxy_state() == "running", "end of the attempt", NOTICED_S)
         with dialogue(over_shm) as another:

@@ -18,7 +18,7 @@ from beds.operated_proxy import Proxy, running, wait
 from beds.scripted_host import ScriptedHost
 from beds.share import KEEP_MS, share
 from xts_messages.attaching.attach import attach
-from xts_messages.wire import record_table, wire_table
+from xts_messages.wire import record_framing, record_table, wire_table
 from xts_messages.wire.record_form import Privacy
 
 __all__ = ["server"]  # a fixture
@@ -40,7 +40,13 @@ KEYS = {f"key {number}": b"KEY-OF-%d" % number for number in range(4)}
 #: Of handshakes: nobody can choose these (tests/system/tls/test_secrets_of_handshakes.py).
 OF_HANDSHAKES = {"tls_direction.secret", "tls_direction.iv", "tls_direction.waiting"}
 #: Only between workers, in memory that nobody else reads (tests/system/worker/test_worker_move_tls.py).
-OF_UPGRADES = {"pushed_state.state", "tls_state.part"}
+OF_UPGRADES = {"pushed_state.state", "pushed_state.layers", "tls_state.part"} | {
+    f"{record.name}.{field.name}"
+    for header in record_framing.HEADERS.values()
+    for record in header.records
+    for field in record.fields
+    if field.privacy is not Privacy.OPEN
+}
 #: Only in records from worker to worker, which supervisors pass on unread, as those of `outgoing.spill` in an upgrade
 #: (tests/system/worker/test_worker_move_datagram.py).
 OF_DATAGRAMS = {f"datagram_side.{name}" for name in ("waiting", "unsent", "returned", "returning")}

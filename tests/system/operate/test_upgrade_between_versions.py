@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from beds.operated_proxy import PROXY, wait
 from beds.upgrades import OverSharedMemory, Upgrading, upgrading
+from xts_messages.wire import record_table
 from xts_proxy.supervisor import sandbox
 from xts_proxy.upgrade import handover
 
@@ -30,15 +31,18 @@ sys.exit(main())
 FORBIDDEN_CALL = 159
 
 
-def build(talk: tuple[int, int], records: tuple[int, int] = (1, 1)) -> list[str]:
+RECORDS = record_table.VERSION, record_table.COMPATIBLE
+
+
+def build(talk: tuple[int, int], records: tuple[int, int] = RECORDS) -> list[str]:
     """A build with other versions. Its records are those of this one: fields that a version adds have defaults."""
     return [sys.executable, "-c", BUILD.format((*talk, *records))]
 
 
 OURS, FARTHER = handover.VERSION, handover.VERSION + 2
-NEXT, FAR = build((OURS + 1, OURS), (2, 1)), build((FARTHER, FARTHER))
+NEXT, FAR = build((OURS + 1, OURS), (RECORDS[0] + 1, RECORDS[1])), build((FARTHER, FARTHER))
 BETWEEN = build((FARTHER, OURS))  # from which FAR takes over
-LATER_RECORDS = build((OURS, OURS), (2, 2))
+LATER_RECORDS = build((OURS, OURS), (RECORDS[0] + 1, RECORDS[0] + 1))
 RANGE = f"versions {handover.COMPATIBLE} to {OURS}"
 
 DIALOGUE = """
@@ -101,7 +105,7 @@ def test_to_the_next_version_and_back(where: OverSharedMemory) -> None:
     [
         ([], FAR, f"by {RANGE} of the talk between proxies, this one by version {FARTHER}"),
         ([BETWEEN, FAR], PROXY, f"by version {FARTHER} of the talk between proxies, this one by {RANGE}"),
-        ([LATER_RECORDS], PROXY, "it writes records of version 2"),
+        ([LATER_RECORDS], PROXY, f"it writes records of version {RECORDS[0] + 1}"),
     ],
     ids=["running-too-old", "running-too-new", "records"],
 )
@@ -126,6 +130,7 @@ def test_what_is_not_understood_is_refused(before: list[list[str]], other: list[
 
 WORKER = """
 import os, socket, subprocess, sys
+from xts_messages.wire import record_table
 from xts_proxy.supervisor import sandbox
 tried, path = sys.argv[1:]
 sandbox.confine("{user}", sandbox.of_workers())

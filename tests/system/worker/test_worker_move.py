@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import socket
+import struct
 import time
 from collections.abc import Iterator
 
@@ -254,7 +255,12 @@ def is_reset(worker: Worker, connection: Conn) -> None:
 def test_what_does_not_move_is_waited_for_and_then_reset(
     worker: Worker, host: ScriptedHost, server: socket.socket
 ) -> None:
-    with connected(host, server, {"ulp": "LENGTH_PREFIXED"}) as connection:
+    """TLS with keys of the host's program."""
+    keys = struct.pack("=HH8s16s4s8s", 0x0304, 51, bytes(8), bytes(16), bytes(4), bytes(8))
+    with connected(host, server) as connection:
+        of = connection.id, connection.number
+        answer = host.push("TLS_KEYS", *of, way="PUSH_ULP_RX", message=False, crypto=1, crypto_info=keys)
+        assert answer.error == 0, answer
         assert ask(worker) == errno.EBUSY
         is_reset(worker, connection)
 

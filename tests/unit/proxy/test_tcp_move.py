@@ -61,7 +61,7 @@ ssize_t moved(int what_is_lost, const uint8_t *in, size_t bytes, uint8_t *out, s
 	ENSURE(!xts_record_decode(&tcp_side_record, in, bytes, &attached, &from));
 	tcp_side_move(&to, &from);
 	ENSURE(from.fd == -1 && !from.pushed && !from.returned.last && !from.out.spill.bytes && !from.out.runs);
-	written = xts_record_encode(&tcp_side_record, 1, &to, out, room, &attached);
+	written = xts_record_encode(&tcp_side_record, tcp_side_record.version, &to, out, room, &attached);
 	xts_record_drop(&tcp_side_record, &to);
 	return written;
 }

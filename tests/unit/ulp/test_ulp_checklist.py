@@ -28,6 +28,10 @@ CHECKLIST = {
         "NVME_TCP": ["unit/ulp/test_ulp_nvme_tcp.py::test_what_is_no_pdu_here"],
         "MPA": ["unit/ulp/test_ulp_mpa.py::test_length_that_markers_cannot_point_across"],
     },
+    "a state that comes from another process of the proxy": {
+        "*": ["fuzz/fuzz_stack.c", "unit/ulp/test_ulp_moves.py::test_any_stream_in_any_pieces"],
+        "LINES LENGTH_PREFIXED DNS": ["unit/ulp/test_ulp_moves.py::test_any_pdus_in_any_parts"],
+    },
     "tags and digests that are wrong": {
         "TLS": [
             "unit/ulp/test_ulp_tls_peers.py::test_bad_record",

@@ -16,16 +16,9 @@
 #include <unistd.h>
 
 #include "framing.h"
+#include "framing_move.h"
 #include "ulp/config.h"
 #include "ulp/protocols.h"
-
-#define NAME_ROOM 64
-
-struct bpf_parser {
-	struct ulp_framing framing; /* first */
-	int program_fd;             /* owned by the configuration */
-	char name[NAME_ROOM];
-};
 
 /* --- running ------------------------------------------------------------------------------------------------------ */
 
@@ -116,6 +109,28 @@ static int bpf_parser_open(struct ulp_layer *l, const uint8_t *attributes, uint3
 	return r;
 }
 
+/* --- to another process, and from it ------------------------------------------------------------------------------ */
+
+static ssize_t bpf_parser_save(const struct ulp_layer *l, void *out, size_t room)
+{
+	return ulp_state_save(&bpf_parser_record, l, out, room);
+}
+
+/* By the program that the operator has there under this name. */
+static int bpf_parser_restore(struct ulp_layer *l, const void *state, size_t bytes)
+{
+	int r = ulp_state_restore(&bpf_parser_record, l, sizeof(struct bpf_parser), state, bytes);
+	struct bpf_parser *p = l->state;
+
+	if (r)
+		return r;
+	p->framing.parse = parse_head;
+	if (!memchr(p->name, 0, sizeof p->name))
+		return -EBADMSG;
+	p->program_fd = xts_ulp_config_parser(ulp_config(l), p->name);
+	return p->program_fd < 0 ? -ENOENT : 0;
+}
+
 const struct ulp_protocol ulp_bpf_parser = {
 	.id = XTS_ULP_BPF_PARSER,
 	.version = XTS_ULP_BPF_PARSER_VERSION,
@@ -126,5 +141,8 @@ const struct ulp_protocol ulp_bpf_parser = {
 	.open = bpf_parser_open,
 	.read = ulp_framed_read,
 	.pending = ulp_framed_pending,
+	.save = bpf_parser_save,
+	.restore = bpf_parser_restore,
+	.moves_since = 2,
 	.close = ulp_framed_close,
 };

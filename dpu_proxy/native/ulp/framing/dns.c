@@ -5,6 +5,7 @@
  * (dns_padding.c) and never adds one. A message that will be padded is gathered first; it has at most 64 KiB.
  */
 #include "dns_padding.h"
+#include "framing_move.h"
 #include "length_field.h"
 #include "ulp/protocols.h"
 
@@ -40,6 +41,11 @@ static int dns_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t byt
 	return r;
 }
 
+static int dns_restore(struct ulp_layer *l, const void *state, size_t bytes)
+{
+	return length_field_restore(l, sizeof(struct length_field), &preset, &length_field_record, state, bytes);
+}
+
 const struct ulp_protocol ulp_dns = {
 	.id = XTS_ULP_DNS,
 	.version = XTS_ULP_DNS_VERSION,
@@ -52,5 +58,8 @@ const struct ulp_protocol ulp_dns = {
 	.pending = ulp_framed_pending,
 	.write = length_prefix_write,
 	.flush = length_prefix_flush,
+	.save = length_field_save,
+	.restore = dns_restore,
+	.moves_since = 2,
 	.close = length_field_close,
 };

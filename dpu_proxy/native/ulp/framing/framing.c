@@ -1,5 +1,6 @@
 /* PDUs with their length in the first bytes; see framing.h. */
 #include "framing.h"
+#include "framing_move.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -141,6 +142,16 @@ ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, 
 		f->wait = (struct ulp_wait){ 0 };
 	}
 	return n;
+}
+
+/* --- from another process ----------------------------------------------------------------------------------------- */
+
+int ulp_framing_check(const void *made)
+{
+	const struct ulp_framing *f = made;
+	bool within = f->known ? f->head.length <= f->max_bytes && f->left <= f->head.length : !f->left;
+
+	return within && (!f->starved || f->in.bytes < ULP_FRAMING_HEAD_MAX) ? 0 : -EBADMSG;
 }
 
 /* --- for protocols ------------------------------------------------------------------------------------------------ */

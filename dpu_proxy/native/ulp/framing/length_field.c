@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "framing_move.h"
 #include "length_field.h"
 
 /* False: the field does not give a valid length. */
@@ -63,6 +64,40 @@ int length_field_open(struct ulp_layer *l, size_t state_bytes, const struct leng
 	f->framing.max_bytes = ulp_max_bytes_default(l);
 	l->state = f;
 	return ulp_attributes(l, attributes, bytes, set);
+}
+
+/* --- from another process ----------------------------------------------------------------------------------------- */
+
+int length_field_check(const void *made)
+{
+	const struct length_field *f = made;
+	const struct length_sender *s = &f->sender;
+
+	if (!f->width || !f->unit || f->offset + f->width > f->head_bytes || f->strip > f->head_bytes ||
+	    f->control_offset + f->control_bytes > ULP_FRAMING_HEAD_MAX)
+		return -EBADMSG;
+	return s->state != GATHERING || s->held.bytes >= f->width ? 0 : -EBADMSG;
+}
+
+ssize_t length_field_save(const struct ulp_layer *l, void *out, size_t room)
+{
+	return ulp_state_save(&length_field_record, l, out, room);
+}
+
+int length_field_restore(struct ulp_layer *l, size_t state_bytes, const struct length_field *preset,
+			 const struct xts_record *r, const void *state, size_t bytes)
+{
+	int error = ulp_state_restore(r, l, state_bytes, state, bytes);
+	struct length_field *f = l->state;
+
+	if (error)
+		return error;
+	f->framing.parse = parse_head;
+	f->check = preset->check;
+	f->pad = preset->pad;
+	if (f->head_bytes < preset->head_bytes || (f->block && !f->pad))
+		return -EBADMSG;
+	return ulp_out_count(&f->sender.held, l);
 }
 
 void length_field_close(struct ulp_layer *l)

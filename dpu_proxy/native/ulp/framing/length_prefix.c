@@ -61,7 +61,7 @@ static int gather(struct ulp_layer *l, struct length_field *f, const struct iove
 
 	if (length_max(f) < limit)
 		limit = (uint32_t)length_max(f);
-	if (bytes > limit - gathered_bytes(f)) {
+	if (gathered_bytes(f) > limit || bytes > limit - gathered_bytes(f)) {
 		return ulp_fail(l, XTS_FAULT_USE,
 				"%s: a PDU of more than %u bytes was sent without its length being announced first",
 				l->protocol->name, limit);
@@ -117,8 +117,9 @@ static ssize_t write_through(struct ulp_layer *l, struct length_sender *s, const
 	int count;
 
 	do {
-		out[0] = (struct iovec){ s->held.data + s->held.first, s->held.bytes };
 		count = s->held.bytes ? 1 : 0;
+		if (count)
+			out[0] = (struct iovec){ s->held.data + s->held.first, s->held.bytes };
 		count += ulp_iov_slice(out + count, PIECES - count, iov, pieces, done, SIZE_MAX);
 		n = ulp_iov_bytes(out, count) ? ulp_write_below(l, out, count, NULL) : 0;
 		if (n < 0)

@@ -1,6 +1,7 @@
 /* LENGTH_PREFIXED: a length, then that many bytes. The length is removed on receive and put before each PDU on send. */
 #include <errno.h>
 
+#include "framing_move.h"
 #include "length_field.h"
 #include "ulp/protocols.h"
 
@@ -51,6 +52,11 @@ static int length_prefixed_open(struct ulp_layer *l, const uint8_t *attributes, 
 	return 0;
 }
 
+static int length_prefixed_restore(struct ulp_layer *l, const void *state, size_t bytes)
+{
+	return length_field_restore(l, sizeof(struct length_prefixed), &preset, &length_field_record, state, bytes);
+}
+
 const struct ulp_protocol ulp_length_prefixed = {
 	.id = XTS_ULP_LENGTH_PREFIXED,
 	.version = XTS_ULP_LENGTH_PREFIXED_VERSION,
@@ -63,5 +69,8 @@ const struct ulp_protocol ulp_length_prefixed = {
 	.pending = ulp_framed_pending,
 	.write = length_prefix_write,
 	.flush = length_prefix_flush,
+	.save = length_field_save,
+	.restore = length_prefixed_restore,
+	.moves_since = 2,
 	.close = length_field_close,
 };

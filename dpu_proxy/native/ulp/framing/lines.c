@@ -10,31 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "framing_move.h"
 #include "ulp/protocols.h"
 
-#define DELIMITER_MAX 8u
+#define DELIMITER_MAX sizeof(((struct lines *)0)->delimiter)
 #define PIECES 64
-
-struct sending {
-	uint64_t length;         /* bytes of the current PDU that the layer below has taken */
-	uint64_t checked;        /* bytes of it that have been checked; more than length when not all were taken */
-	uint64_t window;         /* its last bytes */
-	unsigned delimiter_left; /* bytes of the delimiter that the layer below has not taken yet */
-};
-
-struct lines {
-	uint32_t max_bytes;
-	struct sending sending;
-	uint64_t delimiter_value, delimiter_mask;
-	uint8_t delimiter[DELIMITER_MAX], delimiter_bytes;
-	bool keep;
-	uint64_t handed; /* bytes of the current line that have been delivered */
-	/* once the end of the line is found, its bytes that are still to deliver: a delimiter that the reader's room
-	 * cuts in two is not found again */
-	uint32_t ending;
-	bool starved; /* what was read ahead has been searched, and none of it can be delivered yet */
-	struct ulp_in in;
-};
 
 /* --- parameters --------------------------------------------------------------------------------------------------- */
 
@@ -57,7 +37,7 @@ static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
 		return ulp_max_bytes(l, a, &p->max_bytes);
 	case XTS_LINES_DELIMITER:
 		if (!a->bytes || a->bytes > DELIMITER_MAX)
-			return ulp_refuse(l, EINVAL, "lines: DELIMITER has 1 to %u bytes, not %u", DELIMITER_MAX,
+			return ulp_refuse(l, EINVAL, "lines: DELIMITER has 1 to %zu bytes, not %u", DELIMITER_MAX,
 					  a->bytes);
 		set_delimiter(p, a->value, a->bytes);
 		return 0;
@@ -172,7 +152,7 @@ static bool lines_pending(const struct ulp_layer *l)
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
 /* Takes one more byte of what the receiver will see: does the delimiter end here? */
-static bool matches(const struct lines *p, struct sending *s, uint8_t byte)
+static bool matches(const struct lines *p, struct lines_sending *s, uint8_t byte)
 {
 	s->window = s->window << 8 | byte;
 	s->checked++;
@@ -187,7 +167,7 @@ static int early(struct ulp_layer *l)
 /* Checks the bytes of the PDU that have not been checked yet; last: the PDU ends with these. */
 static int check(struct ulp_layer *l, struct lines *p, const struct iovec *iov, int pieces, bool last)
 {
-	struct sending *s = &p->sending;
+	struct lines_sending *s = &p->sending;
 	uint64_t skip = s->checked - s->length, left = ulp_iov_bytes(iov, pieces);
 	bool matched = false;
 
@@ -213,7 +193,7 @@ static int check(struct ulp_layer *l, struct lines *p, const struct iovec *iov, 
 	}
 	/* once the delimiter follows, no delimiter may end before that one ends */
 	for (unsigned i = 0; i + 1 < p->delimiter_bytes; i++) {
-		struct sending ahead = *s;
+		struct lines_sending ahead = *s;
 
 		for (unsigned j = 0; j <= i; j++)
 			matched = matches(p, &ahead, p->delimiter[j]);
@@ -227,7 +207,7 @@ static int check(struct ulp_layer *l, struct lines *p, const struct iovec *iov, 
 static int lines_flush(struct ulp_layer *l)
 {
 	struct lines *p = l->state;
-	struct sending *s = &p->sending;
+	struct lines_sending *s = &p->sending;
 
 	while (s->delimiter_left) {
 		struct iovec piece = { p->delimiter + p->delimiter_bytes - s->delimiter_left, s->delimiter_left };
@@ -237,7 +217,7 @@ static int lines_flush(struct ulp_layer *l)
 			return (int)n;
 		if (!n)
 			return -EAGAIN;
-		s->delimiter_left -= (unsigned)n;
+		s->delimiter_left = (uint8_t)(s->delimiter_left - n);
 	}
 	return 0;
 }
@@ -247,7 +227,7 @@ static int lines_flush(struct ulp_layer *l)
 static ssize_t write_through(struct ulp_layer *l, struct lines *p, const struct iovec *iov, int pieces, size_t bytes,
 			     unsigned behind)
 {
-	struct sending *s = &p->sending;
+	struct lines_sending *s = &p->sending;
 	size_t done = 0, offered;
 	ssize_t n;
 
@@ -264,7 +244,7 @@ static ssize_t write_through(struct ulp_layer *l, struct lines *p, const struct 
 		if (n < 0)
 			return n;
 		if (all && (size_t)n >= data)
-			s->delimiter_left = behind - (unsigned)((size_t)n - data);
+			s->delimiter_left = (uint8_t)(behind - ((size_t)n - data));
 		done += (size_t)n < data ? (size_t)n : data;
 	} while (done < bytes && n && (size_t)n == offered);
 	return (ssize_t)done;
@@ -273,7 +253,7 @@ static ssize_t write_through(struct ulp_layer *l, struct lines *p, const struct 
 static ssize_t lines_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
 {
 	struct lines *p = l->state;
-	struct sending *s = &p->sending;
+	struct lines_sending *s = &p->sending;
 	size_t bytes = ulp_iov_bytes(iov, pieces);
 	ssize_t n;
 	int r;
@@ -293,11 +273,44 @@ static ssize_t lines_write(struct ulp_layer *l, const struct iovec *iov, int pie
 	if ((size_t)n < bytes)
 		return n;
 	if (!mark->more)
-		*s = (struct sending){ .delimiter_left = s->delimiter_left };
+		*s = (struct lines_sending){ .delimiter_left = s->delimiter_left };
 	r = lines_flush(l); /* the layer below may have taken less than all although there is room */
 	if (r && r != -EAGAIN)
 		return r;
 	return bytes ? n : 1;
+}
+
+/* --- to another process, and from it ------------------------------------------------------------------------------ */
+
+int lines_check(const void *made)
+{
+	const struct lines *p = made;
+	const struct lines_sending *s = &p->sending;
+	uint32_t behind = p->keep ? 0 : p->delimiter_bytes;
+
+	if (!p->delimiter_bytes || s->delimiter_left > p->delimiter_bytes || s->checked < s->length)
+		return -EBADMSG;
+	if (p->handed > p->max_bytes || (p->ending && p->ending + behind > p->in.bytes))
+		return -EBADMSG;
+	return p->starved && (p->ending || p->in.bytes >= p->delimiter_bytes) ? -EBADMSG : 0;
+}
+
+static ssize_t lines_save(const struct ulp_layer *l, void *out, size_t room)
+{
+	return ulp_state_save(&lines_record, l, out, room);
+}
+
+static int lines_restore(struct ulp_layer *l, const void *state, size_t bytes)
+{
+	int r = ulp_state_restore(&lines_record, l, sizeof(struct lines), state, bytes);
+	struct lines *p = l->state;
+	uint8_t delimiter[DELIMITER_MAX];
+
+	if (r)
+		return r;
+	memcpy(delimiter, p->delimiter, sizeof delimiter);
+	set_delimiter(p, delimiter, p->delimiter_bytes);
+	return 0;
 }
 
 const struct ulp_protocol ulp_lines = {
@@ -312,5 +325,8 @@ const struct ulp_protocol ulp_lines = {
 	.pending = lines_pending,
 	.write = lines_write,
 	.flush = lines_flush,
+	.save = lines_save,
+	.restore = lines_restore,
+	.moves_since = 2,
 	.close = lines_close,
 };

@@ -6,18 +6,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "framing_move.h"
 #include "length_field.h"
 #include "ulp/protocols.h"
 
 #define MAGIC_MAX 16u
-
-struct stream_parser {
-	struct length_field field; /* first */
-	uint32_t magic_offset;
-	uint8_t magic_bytes, magic_mask_bytes;
-	bool has_offset, has_magic_offset;
-	uint8_t magic[MAGIC_MAX], magic_mask[MAGIC_MAX];
-};
 
 static int check_magic(struct ulp_layer *l, const uint8_t *data)
 {
@@ -138,6 +131,25 @@ static int stream_parser_open(struct ulp_layer *l, const uint8_t *attributes, ui
 	return r ? r : check(l, l->state);
 }
 
+/* --- to another process, and from it ------------------------------------------------------------------------------ */
+
+int stream_parser_check(const void *made)
+{
+	const struct stream_parser *p = made;
+
+	return p->magic_offset + p->magic_bytes <= p->field.head_bytes || !p->magic_bytes ? 0 : -EBADMSG;
+}
+
+static ssize_t stream_parser_save(const struct ulp_layer *l, void *out, size_t room)
+{
+	return ulp_state_save(&stream_parser_record, l, out, room);
+}
+
+static int stream_parser_restore(struct ulp_layer *l, const void *state, size_t bytes)
+{
+	return length_field_restore(l, sizeof(struct stream_parser), &preset, &stream_parser_record, state, bytes);
+}
+
 const struct ulp_protocol ulp_stream_parser = {
 	.id = XTS_ULP_STREAM_PARSER,
 	.version = XTS_ULP_STREAM_PARSER_VERSION,
@@ -148,5 +160,8 @@ const struct ulp_protocol ulp_stream_parser = {
 	.open = stream_parser_open,
 	.read = ulp_framed_read,
 	.pending = ulp_framed_pending,
+	.save = stream_parser_save,
+	.restore = stream_parser_restore,
+	.moves_since = 2,
 	.close = length_field_close,
 };

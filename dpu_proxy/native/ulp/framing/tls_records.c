@@ -1,4 +1,5 @@
 /* TLS_RECORDS: one PDU per TLS record (RFC 8446 5.1), header included, unchanged (the paper, figure 6). */
+#include "framing_move.h"
 #include "length_field.h"
 #include "ulp/protocols.h"
 
@@ -40,6 +41,11 @@ static int tls_records_open(struct ulp_layer *l, const uint8_t *attributes, uint
 	return length_field_open(l, sizeof(struct length_field), &preset, attributes, bytes, set_attribute);
 }
 
+static int tls_records_restore(struct ulp_layer *l, const void *state, size_t bytes)
+{
+	return length_field_restore(l, sizeof(struct length_field), &preset, &length_field_record, state, bytes);
+}
+
 const struct ulp_protocol ulp_tls_records = {
 	.id = XTS_ULP_TLS_RECORDS,
 	.version = XTS_ULP_TLS_RECORDS_VERSION,
@@ -50,5 +56,8 @@ const struct ulp_protocol ulp_tls_records = {
 	.open = tls_records_open,
 	.read = ulp_framed_read,
 	.pending = ulp_framed_pending,
+	.save = length_field_save,
+	.restore = tls_records_restore,
+	.moves_since = 2,
 	.close = length_field_close,
 };

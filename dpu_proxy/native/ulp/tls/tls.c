@@ -384,6 +384,7 @@ const struct ulp_protocol ulp_tls = {
 	.save = tls_save,
 	.wipe = tls_wipe,
 	.restore = tls_restore,
+	.moves_since = 1,
 	.keep = tls_keep,
 	.close = tls_close,
 };

@@ -201,7 +201,7 @@ const struct xts_record tls_direction_record = {
 	.name = "tls_direction",
 	.fields = tls_direction_fields,
 	.field_count = 21,
-	.version = 1,
+	.version = 2,
 	.compatible = 1,
 	.oldest = 1,
 };
@@ -358,7 +358,7 @@ const struct xts_record tls_state_record = {
 	.name = "tls_state",
 	.fields = tls_state_fields,
 	.field_count = 16,
-	.version = 1,
+	.version = 2,
 	.compatible = 1,
 	.oldest = 1,
 };

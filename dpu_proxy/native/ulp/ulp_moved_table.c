@@ -1,0 +1,80 @@
+/* Generated from messages/xts_messages/wire/record_table.py by `python -m xts_messages.generate`. Do not edit. */
+#include "ulp/ulp_moved.h"
+
+#include <stddef.h>
+
+static const struct xts_record_field ulp_moved_layer_fields[] = {
+	{ .name = "protocol",
+	  .number = 1,
+	  .since = 2,
+	  .form = XTS_RECORD_NUMBER,
+	  .at = offsetof(struct ulp_moved_layer, protocol),
+	  .bytes = sizeof(((struct ulp_moved_layer *)0)->protocol),
+	  .most = UINT64_C(65535),
+	},
+	{ .name = "receive",
+	  .number = 2,
+	  .since = 2,
+	  .form = XTS_RECORD_FLAG,
+	  .at = offsetof(struct ulp_moved_layer, receive),
+	  .bytes = sizeof(((struct ulp_moved_layer *)0)->receive),
+	  .most = UINT64_C(1),
+	},
+	{ .name = "send",
+	  .number = 3,
+	  .since = 2,
+	  .form = XTS_RECORD_FLAG,
+	  .at = offsetof(struct ulp_moved_layer, send),
+	  .bytes = sizeof(((struct ulp_moved_layer *)0)->send),
+	  .most = UINT64_C(1),
+	},
+	{ .name = "finished",
+	  .number = 4,
+	  .since = 2,
+	  .form = XTS_RECORD_FLAG,
+	  .at = offsetof(struct ulp_moved_layer, finished),
+	  .bytes = sizeof(((struct ulp_moved_layer *)0)->finished),
+	  .most = UINT64_C(1),
+	},
+	{ .name = "state",
+	  .number = 5,
+	  .since = 2,
+	  .form = XTS_RECORD_STREAM,
+	  .at = offsetof(struct ulp_moved_layer, state),
+	  .bytes = sizeof(((struct ulp_moved_layer *)0)->state),
+	  .most = UINT64_C(67108864),
+	  .stream = &xts_record_bytes_stream,
+	},
+	{ .name = "replay",
+	  .number = 6,
+	  .since = 2,
+	  .form = XTS_RECORD_STREAM,
+	  .at = offsetof(struct ulp_moved_layer, replay),
+	  .bytes = sizeof(((struct ulp_moved_layer *)0)->replay),
+	  .most = UINT64_C(67108864),
+	  .stream = &xts_record_bytes_stream,
+	},
+	{ .name = "again",
+	  .number = 7,
+	  .since = 2,
+	  .form = XTS_RECORD_STREAM,
+	  .at = offsetof(struct ulp_moved_layer, again),
+	  .bytes = sizeof(((struct ulp_moved_layer *)0)->again),
+	  .most = UINT64_C(67108864),
+	  .stream = &xts_record_bytes_stream,
+	},
+};
+_Static_assert(sizeof(((struct ulp_moved_layer *)0)->protocol) == 2, "ulp_moved_layer.protocol");
+_Static_assert(sizeof(((struct ulp_moved_layer *)0)->receive) == 1, "ulp_moved_layer.receive");
+_Static_assert(sizeof(((struct ulp_moved_layer *)0)->send) == 1, "ulp_moved_layer.send");
+_Static_assert(sizeof(((struct ulp_moved_layer *)0)->finished) == 1, "ulp_moved_layer.finished");
+_Static_assert(sizeof(struct ulp_moved_layer) <= XTS_RECORD_ELEMENT_BYTES, "ulp_moved_layer");
+
+const struct xts_record ulp_moved_layer_record = {
+	.name = "ulp_moved_layer",
+	.fields = ulp_moved_layer_fields,
+	.field_count = 7,
+	.version = 2,
+	.compatible = 1,
+	.oldest = 1,
+};
