@@ -173,9 +173,9 @@ def parser() -> argparse.ArgumentParser:
         help="take the place of a running proxy, whose connections go on",
         description="Starts a proxy that takes over the processes, connections and listeners of the one that runs, "
         "and goes on as that proxy. Where the running one is a service of systemd, the new one is started in its unit, "
-        "and this command returns when it has everything. Only root may. What cannot move (connections with pushed "
-        "protocols other than TLS, connections that several processes share, processes behind a relay) is served by "
-        "the proxy before for drain_timeout_s at most, and is reset then.",
+        "and this command returns when it has everything. Only root may. What cannot move (connections with TLS keys "
+        "of their programs, or with TLS that OpenSSL or the kernel carries) is served by the proxy before for "
+        "drain_timeout_s at most, and is reset then.",
         epilog="example:\n  xts-proxy --config /etc/xts/xts-proxy.toml upgrade",
     )
     _add_control(upgrade)

@@ -61,6 +61,30 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     ),
     **generate_records.files(
         record_table.TABLE,
+        "ulp/http2/http2_state_table.c",
+        "ulp/http2/http2_move.h",
+        "ulp/http2/http2_state.h",
+    ),
+    **generate_records.files(
+        record_table.TABLE,
+        "ulp/grpc/grpc_state_table.c",
+        "ulp/grpc/grpc_move.h",
+        "ulp/grpc/grpc_state.h",
+    ),
+    **generate_records.files(
+        record_table.TABLE,
+        "ulp/nvme_tcp/nvme_tcp_state_table.c",
+        "ulp/nvme_tcp/nvme_tcp_move.h",
+        "ulp/nvme_tcp/nvme_tcp_state.h",
+    ),
+    **generate_records.files(
+        record_table.TABLE,
+        "ulp/mpa/mpa_state_table.c",
+        "ulp/mpa/mpa_move.h",
+        "ulp/mpa/mpa_state.h",
+    ),
+    **generate_records.files(
+        record_table.TABLE,
         "pushed/pushed_state_table.c",
         "pushed/pushed_move.h",
         "pushed/pushed_state.h",

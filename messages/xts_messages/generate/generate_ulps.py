@@ -154,6 +154,9 @@ def _introduction() -> Iterator[str]:
     yield ""
     yield "What a protocol finds wrong is one of the [faults](#faults) at the end."
     yield ""
+    yield "When another process of the proxy takes over ([Upgrade](PROTOCOL.md#upgrade)), all of them go on"
+    yield "but TLS_KEYS. After a crash of its workers ([Crash](PROTOCOL.md#crash)) TLS alone does."
+    yield ""
 
 
 def _protocol(ulp: Ulp) -> Iterator[str]:

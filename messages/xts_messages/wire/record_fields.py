@@ -1,4 +1,4 @@
-"""Fields of the records of pushed protocols (record_framing.py), all of which have defaults."""
+"""Fields of the records of pushed protocols (record_framing.py, record_messages.py), all of which have defaults."""
 
 from __future__ import annotations
 

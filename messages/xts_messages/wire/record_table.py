@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import record_fields, record_framing, wire_table
+from . import record_fields, record_framing, record_messages, wire_table
 from .record_form import Field, Form, Header, Privacy, Record, Table, Trust
 
 #: Of the records that this version writes, and the oldest version that may read them.
@@ -485,6 +485,7 @@ struct datagram_groups {
 """,
         ),
         **record_framing.HEADERS,
+        **record_messages.HEADERS,
         "pushed/pushed_state.h": Header((PUSHED_STATE,), ("wire/record.h", "ulp/ulp_moved.h")),
     },
 )

@@ -18,7 +18,7 @@ from beds.operated_proxy import Proxy, running, wait
 from beds.scripted_host import ScriptedHost
 from beds.share import KEEP_MS, share
 from xts_messages.attaching.attach import attach
-from xts_messages.wire import record_framing, record_table, wire_table
+from xts_messages.wire import record_framing, record_messages, record_table, wire_table
 from xts_messages.wire.record_form import Privacy
 
 __all__ = ["server"]  # a fixture
@@ -42,7 +42,7 @@ OF_HANDSHAKES = {"tls_direction.secret", "tls_direction.iv", "tls_direction.wait
 #: Only between workers, in memory that nobody else reads (tests/system/worker/test_worker_move_tls.py).
 OF_UPGRADES = {"pushed_state.state", "pushed_state.layers", "tls_state.part"} | {
     f"{record.name}.{field.name}"
-    for header in record_framing.HEADERS.values()
+    for header in (*record_framing.HEADERS.values(), *record_messages.HEADERS.values())
     for record in header.records
     for field in record.fields
     if field.privacy is not Privacy.OPEN

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,8 @@ from typing import Any
 import pytest
 from beds.authority import Authority
 from beds.dialogues import peer_address
+from beds.grpc import DATA, END_HEADERS, HEADERS, PREFACE, frame, parse, window_update
+from beds.grpc import prefixed as message
 from beds.operated_proxy import wait
 from beds.operated_tls import trust
 from beds.ready import readable
@@ -31,8 +34,9 @@ AFXDP = [pytest.mark.root, pytest.mark.afxdp]
 KINDS = ["shm", *(pytest.param(kind, marks=AFXDP) for kind in ("afxdp", "relay"))]
 AUTHORITY = Authority()
 ISSUED = AUTHORITY.issue("localhost")
+TABLES = '\n[ulp]\noptional = ["grpc", "mpa"]\n'
 SMALL, LARGE = 1000, 500_000
-DNS_SIZE = 60_000
+FRAME_SIZE, DNS_SIZE = 16_000, 60_000
 
 
 def body(number: int, size: int) -> bytes:
@@ -66,11 +70,50 @@ def line(pdu: bytes) -> bytes:
     return pdu + b"\r\n"
 
 
+def framed(data: bytes) -> bytes:
+    return frame(DATA, data, 0, 1)
+
+
+def nvme(data: bytes) -> bytes:
+    return struct.pack("<BBBBI", 6, 0, 24, 24, 24 + len(data)) + bytes(16) + data
+
+
+def fpdu(data: bytes) -> bytes:
+    return prefixed(2)(data) + bytes(-(2 + len(data)) % 4) + bytes(4)
+
+
+def of_frames(stream: bytes) -> bytes:
+    """What is in those of DATA: how many there are depends on what TCP takes."""
+    return b"".join(payload for kind, _, _, payload in whole_frames(stream) if kind == DATA)
+
+
+def whole_frames(stream: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    stream, at = stream.removeprefix(PREFACE), 0
+    while len(stream) - at >= 9 and len(stream) - at >= (end := 9 + int.from_bytes(stream[at : at + 3], "big")):
+        yield from parse(stream[at : at + end])
+        at += end
+
+
+WINDOW = (1 << 31) - 1 - 65535
+OPENED = window_update(0, WINDOW) + window_update(1, WINDOW)
+FRAMED = "lambda d: len(d).to_bytes(3, 'big') + bytes([0, 0, 0, 0, 0, 1]) + d"
+NVME = "lambda d: bytes([6, 0, 24, 24]) + (24 + len(d)).to_bytes(4, 'little') + bytes(16) + d"
 SECURE = "Tls(server_hostname='localhost')"
 PUSHED = {
     "LENGTH_PREFIXED": Pushed("[LengthPrefixed()]", prefixed(4)),
     "LINES": Pushed("[Lines(delimiter=bytes([13, 10]))]", line),
     "DNS": Pushed("[Dns()]", prefixed(2), DNS_SIZE),
+    "HTTP2": Pushed("[Http2()]", framed, FRAME_SIZE, pdu=FRAMED, made=framed, read=lambda s: s.removeprefix(PREFACE)),
+    "GRPC": Pushed(
+        "[Http2(), Grpc()]",
+        lambda data: framed(message(data)),
+        control="GrpcMessage(kind=0, flags=0, stream=1)",
+        first=frame(HEADERS, b"\x82", END_HEADERS, 1),
+        begins=OPENED,
+        read=of_frames,
+    ),
+    "NVME_TCP": Pushed("[NvmeTcp()]", nvme, pdu=NVME, made=nvme),
+    "MPA": Pushed("[Mpa(no_crc=True)]", fpdu, DNS_SIZE),
     "TLS-LENGTH_PREFIXED": Pushed(f"[{SECURE}, LengthPrefixed()]", prefixed(4), tls=True),
     "TLS-LINES": Pushed(f"[{SECURE}, Lines(delimiter=bytes([13, 10]))]", line, tls=True),
 }
@@ -82,7 +125,7 @@ def place_of(kind: str) -> Iterator[Upgrading]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-pushed-")))
         folder.chmod(0o755)
         (folder / "roots.pem").write_bytes(AUTHORITY.certificate)
-        yield stack.enter_context(upgrading(kind, folder, trust(folder)))
+        yield stack.enter_context(upgrading(kind, folder, TABLES + trust(folder)))
 
 
 class Talk:

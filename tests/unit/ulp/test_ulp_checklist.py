@@ -30,7 +30,7 @@ CHECKLIST = {
     },
     "a state that comes from another process of the proxy": {
         "*": ["fuzz/fuzz_stack.c", "unit/ulp/test_ulp_moves.py::test_any_stream_in_any_pieces"],
-        "LINES LENGTH_PREFIXED DNS": ["unit/ulp/test_ulp_moves.py::test_any_pdus_in_any_parts"],
+        "LINES LENGTH_PREFIXED DNS HTTP2 GRPC NVME_TCP MPA": ["unit/ulp/test_ulp_moves.py::test_any_pdus_in_any_parts"],
     },
     "tags and digests that are wrong": {
         "TLS": [

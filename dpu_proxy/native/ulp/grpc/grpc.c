@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "grpc.h"
+#include "grpc_move.h"
 #include "ulp/config.h"
 #include "ulp/protocols.h"
 #include "wire/wire.h"
@@ -96,7 +97,7 @@ static void grpc_close(struct ulp_layer *l)
 	ulp_memory_return(l, g->buffered);
 	grpc_streams_free(g);
 	ulp_in_free(&g->receive.in);
-	free(g->receive.gathered);
+	free(g->receive.gathered.data);
 	ulp_out_free(&g->send.control);
 	free(g);
 }
@@ -221,6 +222,33 @@ int grpc_window_update(struct ulp_layer *l, uint32_t stream, uint32_t bytes)
 	return 0;
 }
 
+/* --- to another process, and from it ------------------------------------------------------------------------------ */
+
+int grpc_check(const void *made)
+{
+	const struct grpc *g = made;
+	bool windows = g->send_window <= HTTP2_WINDOW_MAX && g->send_window >= -(int64_t)UINT32_MAX;
+	bool limits = g->streams_max && g->message_bytes_max && g->peer_frame_bytes_max >= HTTP2_FRAME_BYTES_DEFAULT;
+
+	return windows && limits ? 0 : -EBADMSG;
+}
+
+static ssize_t grpc_save(const struct ulp_layer *l, void *out, size_t room)
+{
+	return ulp_state_save(&grpc_record, l, out, room);
+}
+
+static int grpc_restore(struct ulp_layer *l, const void *state, size_t bytes)
+{
+	int r = ulp_state_restore(&grpc_record, l, sizeof(struct grpc), state, bytes);
+	struct grpc *g = l->state;
+
+	if (!g)
+		return r;
+	g->layer = l;
+	return r ? r : grpc_streams_arrived(g);
+}
+
 const struct ulp_protocol ulp_grpc = {
 	.id = XTS_ULP_GRPC,
 	.version = XTS_ULP_GRPC_VERSION,
@@ -238,5 +266,8 @@ const struct ulp_protocol ulp_grpc = {
 	.write = grpc_write,
 	.flush = grpc_control_write,
 	.info = grpc_info,
+	.save = grpc_save,
+	.restore = grpc_restore,
+	.moves_since = 2,
 	.close = grpc_close,
 };

@@ -30,6 +30,7 @@
 #ifndef XTS_ULP_GRPC_H
 #define XTS_ULP_GRPC_H
 
+#include "ulp/grpc/grpc_state.h"
 #include "ulp/http2/http2.h"
 
 #define GRPC_PREFIX_BYTES 5u
@@ -50,13 +51,6 @@ struct grpc_stream {
 	uint32_t buffer_room;
 };
 
-/* The open streams: an array, with hash chains by the stream's number. */
-struct grpc_streams {
-	struct grpc_stream *stream;
-	uint32_t *chain; /* as many as room */
-	uint32_t room, used, free, open;
-};
-
 enum grpc_phase {
 	GRPC_HEAD, /* the header of a frame */
 	GRPC_PASS_FRAME,
@@ -68,54 +62,6 @@ enum grpc_phase {
 	GRPC_SKIP,         /* padding, and data of streams that no longer exist */
 };
 
-struct grpc_receive {
-	struct ulp_in in;
-	struct http2_passing passing; /* the frame */
-	struct http2_walk walk;       /* over the frames that pass */
-	enum grpc_phase phase;
-	/* of a DATA frame: its length, what is left of its messages, its padding */
-	uint32_t frame_bytes, left, padding;
-	uint8_t small[4];
-	uint32_t small_got;
-	uint32_t message_bytes, given; /* of the message that goes to the host */
-	uint8_t message_flags;
-	uint8_t *gathered;
-	uint32_t gathered_room;
-};
-
-struct grpc_send {
-	bool in_pdu;
-	uint8_t kind, flags;
-	uint32_t stream;
-	uint64_t left; /* of the PDU; UINT64_MAX: not known */
-	uint8_t head[HTTP2_HEAD_BYTES + GRPC_PREFIX_BYTES];
-	uint8_t head_bytes, head_given;
-	/* of the frame that has begun: payload still to come from the host; its length */
-	uint32_t frame_left, frame_bytes;
-	uint8_t prefix[GRPC_PREFIX_BYTES];
-	uint8_t prefix_given;
-	struct http2_walk walk; /* over the application's frames */
-	bool headers_open;      /* a CONTINUATION frame has to follow */
-	bool blocked;           /* by a window */
-	struct ulp_out control; /* WINDOW_UPDATEs that wait for the end of a frame, or for TCP */
-};
-
-struct grpc {
-	struct ulp_layer *layer;
-	uint32_t message_bytes_max, streams_max, buffered_max;
-	bool client;
-	struct grpc_streams streams;
-	uint32_t last_local, last_remote; /* the highest stream that each side has opened */
-	uint32_t buffered;                /* bytes allocated for messages that are being gathered */
-	int64_t send_window;              /* of the connection */
-	int32_t peer_initial_window, local_initial_window;
-	uint32_t window_changes; /* how often the peer has changed its initial window */
-	uint32_t peer_frame_bytes_max;
-	uint32_t to_return; /* of the connection */
-	struct grpc_receive receive;
-	struct grpc_send send;
-};
-
 /* --- grpc_streams.c --- */
 struct grpc_stream *grpc_stream_find(const struct grpc *g, uint32_t id);
 /* 0, -ENOMEM or -ENOBUFS (ulp_memory_fail()). Invalidates pointers to other streams. */
@@ -124,6 +70,9 @@ void grpc_stream_forget(struct grpc *g, struct grpc_stream *s);
 /* Has a stream of this number ever been open? */
 bool grpc_stream_was(const struct grpc *g, uint32_t id);
 void grpc_streams_free(struct grpc *g);
+/* Of a state that has come in a record: puts them into chains, and counts their memory. 0, -EBADMSG, -ENOMEM or
+ * -ENOBUFS. */
+int grpc_streams_arrived(struct grpc *g);
 
 /* --- grpc.c: what frames mean for streams and windows, whoever sent them --- */
 /* HEADERS: opens the stream if it is new. 0 or ulp_fail(). */

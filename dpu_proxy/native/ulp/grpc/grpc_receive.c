@@ -197,11 +197,12 @@ static int skip_step(struct ulp_layer *l, struct grpc *g)
 
 static void gathered_free(struct grpc *g)
 {
-	free(g->receive.gathered);
-	g->buffered -= g->receive.gathered_room;
-	ulp_memory_return(g->layer, g->receive.gathered_room);
-	g->receive.gathered = NULL;
-	g->receive.gathered_room = 0;
+	struct grpc_buffer *b = &g->receive.gathered;
+
+	free(b->data);
+	g->buffered -= b->room;
+	ulp_memory_return(g->layer, b->room);
+	*b = (struct grpc_buffer){ 0 };
 }
 
 /* Makes room for this many bytes of the message in total. The room doubles until the whole message fits. */
@@ -212,11 +213,10 @@ static int buffer_reserve(struct ulp_layer *l, struct grpc *g, struct grpc_strea
 	uint8_t *buffer;
 	int error;
 
-	if (!s->buffer && r->gathered) {
-		s->buffer = r->gathered;
-		room = s->buffer_room = r->gathered_room;
-		r->gathered = NULL;
-		r->gathered_room = 0;
+	if (!s->buffer && r->gathered.data) {
+		s->buffer = r->gathered.data;
+		room = s->buffer_room = r->gathered.room;
+		r->gathered = (struct grpc_buffer){ 0 };
 	}
 	if (bytes <= room)
 		return 0;
@@ -270,8 +270,7 @@ static void message_gathered(struct grpc *g, struct grpc_stream *s)
 	struct grpc_receive *r = &g->receive;
 
 	gathered_free(g);
-	r->gathered = s->buffer;
-	r->gathered_room = s->buffer_room;
+	r->gathered = (struct grpc_buffer){ s->buffer, s->buffer_room, s->length };
 	r->message_bytes = s->length;
 	r->given = 0;
 	r->message_flags = s->prefix[0];
@@ -330,7 +329,7 @@ static ssize_t message_give(struct ulp_layer *l, struct grpc *g, void *out, size
 	ssize_t n = want;
 
 	if (gathered)
-		memcpy(out, r->gathered + r->given, want);
+		memcpy(out, r->gathered.data + r->given, want);
 	else if (want)
 		n = ulp_in_read(&r->in, l, out, want, room);
 	if (n < 0)
@@ -342,7 +341,9 @@ static ssize_t message_give(struct ulp_layer *l, struct grpc *g, void *out, size
 		r->left -= (uint32_t)n;
 	if (!mark->more)
 		r->phase = GRPC_DATA;
-	if (!mark->more && gathered && r->gathered_room > KEPT_BYTES_MAX)
+	if (!mark->more)
+		r->gathered.bytes = 0;
+	if (!mark->more && gathered && r->gathered.room > KEPT_BYTES_MAX)
 		gathered_free(g);
 	return n;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "grpc.h"
+#include "grpc_move.h"
 
 #define ROOM_FIRST 8u
 
@@ -108,6 +109,43 @@ bool grpc_stream_was(const struct grpc *g, uint32_t id)
 	bool local = (id % 2 == 1) == g->client;
 
 	return id && id <= (local ? g->last_local : g->last_remote);
+}
+
+/* Chains of those that have come, which have no gaps between them. */
+static int chains_make(struct grpc *g)
+{
+	struct grpc_streams *t = &g->streams;
+
+	t->chain = calloc(t->room ? t->room : 1, sizeof *t->chain);
+	for (uint32_t i = 0; t->chain && i < t->used; i++) {
+		uint32_t *first = chain_of(t, t->stream[i].id);
+
+		if (grpc_stream_find(g, t->stream[i].id))
+			return -EBADMSG;
+		t->stream[i].next = *first;
+		*first = i + 1;
+	}
+	return t->chain ? 0 : -ENOMEM;
+}
+
+int grpc_streams_arrived(struct grpc *g)
+{
+	struct grpc_streams *t = &g->streams;
+	uint32_t buffered = g->receive.gathered.room;
+	int r = ulp_memory_take(g->layer, table_bytes(t->room));
+
+	if (r) {
+		grpc_streams_list.drop(t); /* close() gives back what was taken, and nothing else */
+		return r;
+	}
+	for (uint32_t i = 0; i < t->used; i++)
+		buffered += t->stream[i].buffer_room; /* a record has less than 4 GiB */
+	r = ulp_memory_take(g->layer, buffered);
+	if (!r)
+		g->buffered = buffered;
+	if (!r)
+		r = chains_make(g);
+	return r ? r : ulp_out_count(&g->send.control, g->layer);
 }
 
 void grpc_streams_free(struct grpc *g)

@@ -14,30 +14,13 @@
 #include <string.h>
 
 #include "http2.h"
+#include "http2_move.h"
 #include "ulp/protocols.h"
 
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #define PREFACE_BYTES 24u
 
 enum role { BY_WHO_CONNECTED, CLIENT, SERVER };
-
-struct http2 {
-	uint8_t role;
-	uint32_t frame_bytes_max;
-	bool preface_due; /* the preface has to be sent */
-	/* receive */
-	struct ulp_in in;
-	uint8_t preface[PREFACE_BYTES];
-	uint32_t preface_got;
-	struct http2_passing passing;
-	bool checked;         /* the header of the current frame */
-	uint32_t last_stream; /* the peer's highest stream, for GOAWAY */
-	/* send */
-	struct ulp_out out;
-	struct http2_walk walk;
-	bool in_pdu;
-	uint32_t pdu_left; /* UINT32_MAX: not known */
-};
 
 static int http2_set(struct ulp_layer *l, const struct ulp_attribute *a)
 {
@@ -240,6 +223,21 @@ static void http2_close(struct ulp_layer *l)
 	free(h);
 }
 
+/* --- to another process, and from it ------------------------------------------------------------------------------ */
+
+static ssize_t http2_save(const struct ulp_layer *l, void *out, size_t room)
+{
+	return ulp_state_save(&http2_record, l, out, room);
+}
+
+static int http2_restore(struct ulp_layer *l, const void *state, size_t bytes)
+{
+	int r = ulp_state_restore(&http2_record, l, sizeof(struct http2), state, bytes);
+	struct http2 *h = l->state;
+
+	return r ? r : ulp_out_count(&h->out, l);
+}
+
 const struct ulp_protocol ulp_http2 = {
 	.id = XTS_ULP_HTTP2,
 	.version = XTS_ULP_HTTP2_VERSION,
@@ -254,5 +252,8 @@ const struct ulp_protocol ulp_http2 = {
 	.pending = http2_pending,
 	.write = http2_write,
 	.flush = http2_flush,
+	.save = http2_save,
+	.restore = http2_restore,
+	.moves_since = 2,
 	.close = http2_close,
 };

@@ -2,7 +2,7 @@
 #ifndef XTS_ULP_HTTP2_H
 #define XTS_ULP_HTTP2_H
 
-#include "ulp/ulp.h"
+#include "ulp/http2/http2_state.h"
 
 #define HTTP2_HEAD_BYTES 9u
 #define HTTP2_FRAME_BYTES_MAX 0xffffffu
@@ -34,24 +34,11 @@ enum http2_error {
 	HTTP2_ENHANCE_YOUR_CALM = 11
 };
 
-struct http2_frame {
-	uint32_t length; /* of the payload */
-	uint8_t type, flags;
-	uint32_t stream;
-};
-
 void http2_frame_get(struct http2_frame *f, const uint8_t *head);
 void http2_frame_put(uint8_t *head, const struct http2_frame *f);
 void http2_goaway_put(uint8_t frame[HTTP2_HEAD_BYTES + 8], uint32_t last_stream, enum http2_error error);
 
 /* --- a frame on its way to the host ------------------------------------------------------------------------------- */
-
-struct http2_passing {
-	uint8_t head[HTTP2_HEAD_BYTES];
-	uint32_t got;   /* of the header */
-	uint32_t given; /* of header and payload, delivered to the host */
-	struct http2_frame frame;
-};
 
 /* Reads the header: 0 when it is complete, also in later calls; -EAGAIN; -ENODATA: the stream ended before it; else
  * ulp_fail(). */
@@ -62,15 +49,6 @@ ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer 
 		   struct ulp_mark *mark);
 
 /* --- walking over frames that pass in pieces ---------------------------------------------------------------------- */
-
-struct http2_walk {
-	uint8_t head[HTTP2_HEAD_BYTES], entry[6];
-	uint8_t got, entry_got;
-	uint32_t left; /* of the payload */
-	struct http2_frame frame;
-	uint16_t setting; /* the last one found */
-	uint32_t value;
-};
 
 enum http2_step { HTTP2_WALK_END, HTTP2_WALK_FRAME, HTTP2_WALK_SETTING };
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "http2.h"
+#include "http2_move.h"
 #include "wire/wire.h"
 
 void http2_frame_get(struct http2_frame *f, const uint8_t *head)
@@ -71,6 +72,14 @@ ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer 
 	if (!mark->more)
 		p->got = p->given = 0;
 	return n;
+}
+
+int http2_passing_check(const void *made)
+{
+	const struct http2_passing *p = made;
+	uint32_t total = p->got == HTTP2_HEAD_BYTES ? HTTP2_HEAD_BYTES + p->frame.length : 0;
+
+	return p->given <= total ? 0 : -EBADMSG;
 }
 
 enum http2_step http2_walk(struct http2_walk *w, const struct iovec *iov, int pieces, size_t bytes, size_t *at)

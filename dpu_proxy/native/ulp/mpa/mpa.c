@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "common/crc32c.h"
+#include "mpa_move.h"
 #include "ulp/protocols.h"
 #include "wire/wire.h"
 
@@ -27,33 +28,6 @@
 #define CRC_BYTES 4u
 #define ULPDU_BYTES_MAX 65535u
 #define ULPDU_BYTES_MAX_MARKERS 64768u /* so that a marker's 16 bits can point back to the beginning */
-
-/* One direction of the stream. */
-struct mpa_stream {
-	bool markers;
-	uint64_t position; /* of the next byte, in the stream of FPDUs */
-	uint64_t begin;    /* position of this FPDU's ULPDU_Length field; UINT64_MAX: it has not come yet */
-	uint32_t crc;      /* of this FPDU so far */
-};
-
-struct mpa {
-	bool no_crc;
-	/* receive */
-	struct mpa_stream from;
-	struct ulp_in in;
-	uint8_t marker[MARKER_BYTES], length[LENGTH_BYTES];
-	uint32_t marker_got, length_got;
-	uint32_t bytes, given; /* of the ULPDU: its length, and how much has been delivered */
-	uint8_t trailer[3 + CRC_BYTES];
-	uint32_t trailer_got;
-	bool held; /* the last byte waits for the CRC */
-	uint8_t last;
-	/* send */
-	struct mpa_stream to;
-	struct ulp_out out;
-	bool in_pdu;
-	uint32_t pdu_bytes, left;
-};
 
 static uint32_t padding_of(uint32_t bytes)
 {
@@ -379,6 +353,28 @@ static void mpa_close(struct ulp_layer *l)
 	free(m);
 }
 
+/* --- to another process, and from it ------------------------------------------------------------------------------ */
+
+int mpa_check(const void *made)
+{
+	const struct mpa *m = made;
+
+	return m->given <= m->bytes && (!m->held || m->given + 1 == m->bytes) && m->left <= m->pdu_bytes ? 0 : -EBADMSG;
+}
+
+static ssize_t mpa_save(const struct ulp_layer *l, void *out, size_t room)
+{
+	return ulp_state_save(&mpa_record, l, out, room);
+}
+
+static int mpa_restore(struct ulp_layer *l, const void *state, size_t bytes)
+{
+	int r = ulp_state_restore(&mpa_record, l, sizeof(struct mpa), state, bytes);
+	struct mpa *m = l->state;
+
+	return r ? r : ulp_out_count(&m->out, l);
+}
+
 const struct ulp_protocol ulp_mpa = {
 	.id = XTS_ULP_MPA,
 	.version = XTS_ULP_MPA_VERSION,
@@ -391,5 +387,8 @@ const struct ulp_protocol ulp_mpa = {
 	.pending = mpa_pending,
 	.write = mpa_write,
 	.flush = mpa_flush,
+	.save = mpa_save,
+	.restore = mpa_restore,
+	.moves_since = 2,
 	.close = mpa_close,
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "nvme_tcp.h"
+#include "nvme_tcp_move.h"
 #include "ulp/protocols.h"
 
 #define TERM_REQ_BYTES_MAX 152u
@@ -136,6 +137,62 @@ static void nvme_tcp_close(struct ulp_layer *l)
 	free(n);
 }
 
+/* --- to another process, and from it ------------------------------------------------------------------------------ */
+
+/* Once the common header is known, so is the type, and with it where everything is. */
+static bool receive_is_possible(const struct nvme_receive *r)
+{
+	const struct nvme_kind *kind = nvme_kind(r->pdu.type);
+	uint64_t total;
+
+	if (!r->head_bytes)
+		return !r->ready && !r->held && r->head_got <= NVME_COMMON_BYTES;
+	if (!kind || r->head_bytes < kind->header_bytes || r->head_got > r->head_bytes)
+		return false;
+	total = (uint64_t)kind->header_bytes + r->data_bytes;
+	if (total > UINT32_MAX || !r->ready) /* until it is ready nothing looks at what is given */
+		return total <= UINT32_MAX && !r->held;
+	return r->given <= total && (!r->held || r->given + 1u == total);
+}
+
+static bool send_is_possible(const struct nvme_send *s)
+{
+	const struct nvme_kind *kind = nvme_kind(s->head[0]);
+
+	if (s->pdu_bytes && s->taken > s->pdu_bytes)
+		return false;
+	if (!s->head_bytes)
+		return s->head_got <= NVME_COMMON_BYTES;
+	return kind && s->head_bytes == kind->header_bytes && s->head_got <= s->head_bytes &&
+	       s->pdu_bytes >= s->head_bytes;
+}
+
+int nvme_tcp_check(const void *made)
+{
+	const struct nvme_tcp *n = made;
+
+	if (!n->alignment || n->alignment % 4 || n->pdu_bytes_max < NVME_HEADER_BYTES_MAX)
+		return -EBADMSG;
+	return receive_is_possible(&n->receive) && send_is_possible(&n->send) ? 0 : -EBADMSG;
+}
+
+static ssize_t nvme_tcp_save(const struct ulp_layer *l, void *out, size_t room)
+{
+	return ulp_state_save(&nvme_tcp_record, l, out, room);
+}
+
+static int nvme_tcp_restore(struct ulp_layer *l, const void *state, size_t bytes)
+{
+	int r = ulp_state_restore(&nvme_tcp_record, l, sizeof(struct nvme_tcp), state, bytes);
+	struct nvme_tcp *n = l->state;
+
+	if (r)
+		return r;
+	if (n->receive.head_bytes)
+		n->receive.pdu.kind = *nvme_kind(n->receive.pdu.type);
+	return ulp_out_count(&n->send.out, l);
+}
+
 const struct ulp_protocol ulp_nvme_tcp = {
 	.id = XTS_ULP_NVME_TCP,
 	.version = XTS_ULP_NVME_TCP_VERSION,
@@ -150,5 +207,8 @@ const struct ulp_protocol ulp_nvme_tcp = {
 	.pending = nvme_tcp_pending,
 	.write = nvme_tcp_write,
 	.flush = nvme_tcp_flush,
+	.save = nvme_tcp_save,
+	.restore = nvme_tcp_restore,
+	.moves_since = 2,
 	.close = nvme_tcp_close,
 };

@@ -13,7 +13,7 @@
 #ifndef XTS_ULP_NVME_TCP_H
 #define XTS_ULP_NVME_TCP_H
 
-#include "ulp/ulp.h"
+#include "nvme_tcp_state.h"
 
 #define NVME_COMMON_BYTES 8u /* type, flags, HLEN, PDO, PLEN */
 #define NVME_HEADER_BYTES_MAX 128u
@@ -33,57 +33,6 @@ enum nvme_type {
 
 enum nvme_flag { NVME_HDGSTF = 0x01, NVME_DDGSTF = 0x02 };
 enum nvme_digest { NVME_HEADER_DIGEST = 0x01, NVME_DATA_DIGEST = 0x02 }; /* as in DGST of ICReq and ICResp */
-
-/* What a PDU of a type can have. header_bytes 0: there is no such type. */
-struct nvme_kind {
-	uint8_t header_bytes;
-	uint8_t digests; /* enum nvme_digest */
-	bool data;
-	uint32_t bytes_max; /* of the whole PDU; 0: no limit */
-};
-
-struct nvme_pdu {
-	struct nvme_kind kind;
-	uint8_t type, flags, pdo;
-	uint32_t plen;
-};
-
-struct nvme_receive {
-	struct ulp_in in;
-	struct nvme_pdu pdu;
-	uint8_t head[256];             /* everything before the data */
-	uint32_t head_got, head_bytes; /* head_bytes 0: the common header is not complete */
-	uint32_t data_bytes, given;    /* of the plain form: bytes of data, and bytes delivered to the host */
-	bool ready;                    /* the header is checked, and in plain form */
-	uint8_t digests;               /* which ones this PDU has */
-	uint32_t crc;
-	uint8_t digest[NVME_DIGEST_BYTES];
-	uint32_t digest_got;
-	bool held; /* the last byte of the data waits for the digest */
-	uint8_t last;
-};
-
-struct nvme_send {
-	struct ulp_out out; /* a header or a digest */
-	bool in_pdu;
-	uint32_t pdu_bytes; /* as announced; 0: not known before its header is here */
-	uint32_t taken;     /* of these */
-	uint8_t head[NVME_HEADER_BYTES_MAX];
-	uint32_t head_got, head_bytes;
-	uint32_t data_left;
-	bool digest; /* the data digest is still to be sent */
-	uint32_t crc;
-};
-
-struct nvme_tcp {
-	uint32_t pdu_bytes_max;
-	uint32_t alignment; /* of the data that we send */
-	bool negotiate, client;
-	uint8_t requested; /* by the ICReq; all until one is seen */
-	uint8_t digests;   /* in force */
-	struct nvme_receive receive;
-	struct nvme_send send;
-};
 
 /* --- nvme_tcp.c --- */
 const struct nvme_kind *nvme_kind(uint8_t type); /* NULL: no such type */
