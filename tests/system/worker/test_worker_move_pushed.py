@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from beds.examples import examples
-from beds.moves import MOVE, Left, ask, claim, is_open, take, take_in
+from beds.moves import MOVE, Left, ask, claim, is_open, moved, take, take_in
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
-from beds.worker import FEATURES, LOOPBACK, Conn, connected, receive_exactly
+from beds.worker import FEATURES, LOOPBACK, Conn, connected, flags, receive_exactly
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages.wire.record_framing import LAYERS_MAX
@@ -137,6 +137,33 @@ def test_half_a_pdu_goes_on(name: str) -> None:
             while len(before) < len(expected):
                 before += there.receive_data().payload
         assert before == expected
+        left.close()
+
+
+def test_what_it_keeps_is_charged_where_it_is() -> None:
+    """A PDU that is gathered, since its length was not announced: by the next worker from the claim on, until it has
+    been sent."""
+    data = bytes(range(250)) * 100
+    with (
+        Worker() as worker,
+        Worker(tenant=worker.tenant) as following,
+        connecting(worker, [{"ulp": "LENGTH_PREFIXED"}]) as connection,
+    ):
+        connection.host.send("XTS_CMD_SEND_PDU", data, id=connection.id, flags=flags("MORE"))
+        worker.wait(lambda _: worker.used("ulp_bytes") > len(data), "a part of a PDU is not gathered")
+        kept = worker.used("ulp_bytes")
+        left = moved(connection.host, worker, following)
+        assert worker.used("ulp_bytes") == 0
+        with following.attach(features=FEATURES | MOVE) as after:
+            id, held = claim(after.open(), left.ticket, connection.id, 77, unread=0)
+            assert worker.used("ulp_bytes") == kept
+            there = Conn(after, 77, id, held, connection.peer)
+            there.host.send("XTS_CMD_SEND_PDU", b"end", id=id)
+            whole = data + b"end"
+            assert receive_exactly(connection.peer, 4 + len(whole)) == len(whole).to_bytes(4, "big") + whole
+            following.wait(lambda _: worker.used("ulp_bytes") < kept - len(data), "what was sent is charged")
+            there.close()
+            following.wait(lambda _: worker.used("ulp_bytes") == 0, "what has ended is charged")
         left.close()
 
 
