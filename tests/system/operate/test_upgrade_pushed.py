@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 from beds.authority import Authority
-from beds.dialogues import peer_address
+from beds.dialogues import dialogue, peer_address
 from beds.grpc import DATA, END_HEADERS, HEADERS, PREFACE, frame, parse, window_update
 from beds.grpc import prefixed as message
-from beds.operated_proxy import wait
+from beds.operated_proxy import PROXY, wait
 from beds.operated_tls import trust
 from beds.ready import readable
 from beds.ulp_tls import server_context
@@ -226,7 +226,7 @@ OLDER = [
 
 @pytest.mark.root
 def test_the_next_proxy_is_an_older_one() -> None:
-    """It knows one kind of records less: what needs it stays at the running one, which says so, and TLS alone goes."""
+    """It knows one kind of records less: what needs it stays at the running one, which says so."""
     with place_of("shm") as where, ExitStack() as stack:
         assert isinstance(where, OverSharedMemory)
         lines = Talk(where, PUSHED["LINES"], stack)
@@ -246,6 +246,16 @@ def test_the_next_proxy_is_an_older_one() -> None:
         assert where.status()["reset"] == 0
         assert lines.does("send", b"and here".hex()) == "sent"
         assert lines.peer.recv(100) == b"and here\r\n"
+
+
+@pytest.mark.root
+def test_tls_alone_goes_to_an_older_proxy_and_back() -> None:
+    with place_of("shm") as where, dialogue(where, server_context(ISSUED)) as ask:
+        assert isinstance(where, OverSharedMemory)
+        for program in (OLDER, PROXY):
+            where.upgrade(program)
+            assert where.status()["reset"] == 0
+            assert ask() == "goes on"
 
 
 def test_what_a_proxy_says_of_its_records() -> None:
