@@ -228,7 +228,8 @@ int grpc_check(const void *made)
 {
 	const struct grpc *g = made;
 	bool windows = g->send_window <= HTTP2_WINDOW_MAX && g->send_window >= -(int64_t)UINT32_MAX;
-	bool limits = g->streams_max && g->message_bytes_max && g->peer_frame_bytes_max >= HTTP2_FRAME_BYTES_DEFAULT;
+	bool limits = g->streams_max && g->streams.open <= g->streams_max && g->message_bytes_max &&
+		      g->peer_frame_bytes_max >= HTTP2_FRAME_BYTES_DEFAULT;
 
 	return windows && limits ? 0 : -EBADMSG;
 }
