@@ -23,6 +23,8 @@ struct ulp_moved_layer {
 	struct xts_record_bytes replay;
 	/* the same, to be delivered as they are */
 	struct xts_record_bytes again;
+	/* of one for both directions that is in one: the other half may be pushed with the same ones */
+	struct xts_record_bytes parameters;
 };
 
 #endif

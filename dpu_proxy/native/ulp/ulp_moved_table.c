@@ -63,6 +63,15 @@ static const struct xts_record_field ulp_moved_layer_fields[] = {
 	  .most = UINT64_C(67108864),
 	  .stream = &xts_record_bytes_stream,
 	},
+	{ .name = "parameters",
+	  .number = 8,
+	  .since = 2,
+	  .form = XTS_RECORD_STREAM,
+	  .at = offsetof(struct ulp_moved_layer, parameters),
+	  .bytes = sizeof(((struct ulp_moved_layer *)0)->parameters),
+	  .most = UINT64_C(65536),
+	  .stream = &xts_record_bytes_stream,
+	},
 };
 _Static_assert(sizeof(((struct ulp_moved_layer *)0)->protocol) == 2, "ulp_moved_layer.protocol");
 _Static_assert(sizeof(((struct ulp_moved_layer *)0)->receive) == 1, "ulp_moved_layer.receive");
@@ -73,7 +82,7 @@ _Static_assert(sizeof(struct ulp_moved_layer) <= XTS_RECORD_ELEMENT_BYTES, "ulp_
 const struct xts_record ulp_moved_layer_record = {
 	.name = "ulp_moved_layer",
 	.fields = ulp_moved_layer_fields,
-	.field_count = 7,
+	.field_count = 8,
 	.version = 2,
 	.compatible = 1,
 	.oldest = 1,

@@ -89,6 +89,10 @@ int ulp_out_resize(struct ulp_out *o, struct ulp_stack *s, uint32_t room);
 /* --- ulp_stack_push.c --- */
 /* Frees all pushes, or all that are not needed after the start. */
 void ulp_pushes_free(struct ulp_stack *s, bool all);
+/* Of a layer of a duplex protocol that is in one chain: how it was pushed. NULL: that is not known. */
+const struct ulp_push *ulp_push_of(const struct ulp_stack *s, const struct ulp_layer *l);
+/* It was pushed so, in another process. 0 or -ENOMEM. */
+int ulp_push_note(struct ulp_stack *s, const struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes);
 void ulp_layer_free(struct ulp_layer *l);
 
 /* --- handshake.c --- */

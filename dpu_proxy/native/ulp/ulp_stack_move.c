@@ -41,6 +41,12 @@ static bool is_whole(const struct ulp_layer *l)
 	return l->receive && l->send;
 }
 
+/* The other half may still be pushed. */
+static bool is_half(const struct ulp_layer *l)
+{
+	return l->protocol->duplex && !is_whole(l);
+}
+
 static bool has_returned(const struct ulp_layer *l)
 {
 	return l->replay.bytes || l->again.bytes;
@@ -64,8 +70,6 @@ static const char *layer_stays(const struct ulp_layer *l)
 {
 	if (!l->protocol->save)
 		return l->protocol->name;
-	if (l->protocol->duplex && !is_whole(l)) /* the other half may be pushed, with the same parameters */
-		return "a protocol for both directions is pushed onto one";
 	return l->protocol->stays ? l->protocol->stays(l) : NULL;
 }
 
@@ -97,6 +101,7 @@ static struct xts_record_bytes bytes_of(const struct ulp_out *o)
 
 static int save_layer(const struct ulp_layer *l, struct ulp_moved_layer *out)
 {
+	const struct ulp_push *push = is_half(l) ? ulp_push_of(l->stack, l) : NULL;
 	ssize_t n = l->protocol->save(l, NULL, 0);
 	uint8_t *state;
 
@@ -106,6 +111,8 @@ static int save_layer(const struct ulp_layer *l, struct ulp_moved_layer *out)
 					 .finished = l->finished,
 					 .replay = bytes_of(&l->replay),
 					 .again = bytes_of(&l->again) };
+	if (push)
+		out->parameters = (struct xts_record_bytes){ push->attributes, push->bytes };
 	if (n < 0 || n > STATE_BYTES_MAX)
 		return n < 0 ? (int)n : -EOVERFLOW;
 	state = malloc((size_t)n);
@@ -171,7 +178,9 @@ static bool may_be(const struct ulp_stack *s, const struct ulp_protocol *p, cons
 	if ((m->receive && (!p->receive || s->receive.count == ULP_DEPTH)) ||
 	    (m->send && (!p->send || s->send.count == ULP_DEPTH)))
 		return false;
-	return (m->receive && m->send) == p->duplex && (!p->boundaries || s->owner.message_socket);
+	if (m->receive && m->send ? !p->duplex : p->needs_both)
+		return false;
+	return !p->boundaries || s->owner.message_socket;
 }
 
 static bool fits(const struct ulp_layer *l)
@@ -215,6 +224,8 @@ static int restore_layer(struct ulp_stack *s, const struct ulp_moved_layer *m)
 	l->below_receive = m->receive ? ulp_chain_top(&s->receive) : NULL;
 	l->below_send = m->send ? ulp_chain_top(&s->send) : NULL;
 	r = fill(l, m);
+	if (!r && is_half(l))
+		r = ulp_push_note(s, l, m->parameters.data, m->parameters.bytes);
 	if (r) {
 		ulp_layer_free(l);
 		return r;

@@ -62,6 +62,26 @@ static void push_remember(struct ulp_stack *s, struct ulp_push *push)
 	*link = push;
 }
 
+const struct ulp_push *ulp_push_of(const struct ulp_stack *s, const struct ulp_layer *l)
+{
+	const struct ulp_push *push = s->pushes;
+
+	while (push && push->layer != l)
+		push = push->next;
+	return push;
+}
+
+int ulp_push_note(struct ulp_stack *s, const struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
+{
+	struct ulp_push *push = push_new(l->receive ? ULP_RECEIVE : ULP_SEND, l->protocol->id, attributes, bytes);
+
+	if (!push)
+		return -ENOMEM;
+	push->layer = l;
+	push_remember(s, push);
+	return 0;
+}
+
 /* --- layers ------------------------------------------------------------------------------------------------------- */
 
 void ulp_layer_free(struct ulp_layer *l)
@@ -187,10 +207,8 @@ static struct ulp_layer *other_half(const struct ulp_stack *s, const struct ulp_
 
 static bool same_parameters(const struct ulp_stack *s, const struct ulp_layer *l, const struct ulp_push *push)
 {
-	const struct ulp_push *first = s->pushes;
+	const struct ulp_push *first = ulp_push_of(s, l);
 
-	while (first && first->layer != l)
-		first = first->next;
 	return !push->bytes ||
 	       (first && first->bytes == push->bytes && !memcmp(first->attributes, push->attributes, push->bytes));
 }

@@ -23,6 +23,8 @@ from .record_fields import (
 from .record_form import Field, Form, Header, Privacy, Record, Trust
 
 LAYERS_MAX = 16
+#: A push is one message.
+PARAMETERS_MAX = 1 << 16
 
 # --- the layers of a connection -------------------------------------------------------------------------------------
 
@@ -55,6 +57,13 @@ LAYER = Record(
             "xts_record_bytes",
         ),
         stream(7, "again", "the same, to be delivered as they are", STATE_MAX, "xts_record_bytes"),
+        stream(
+            8,
+            "parameters",
+            "of one for both directions that is in one: the other half may be pushed with the same ones",
+            PARAMETERS_MAX,
+            "xts_record_bytes",
+        ),
     ),
     alone=True,
 )

@@ -281,13 +281,23 @@ def test_streams_that_are_gathered_at_once() -> None:
         assert [pdu.data for pdu in got] == [body(40, stream) for stream in streams if stream != 3]
 
 
-def test_half_of_a_protocol_for_both_directions_stays() -> None:
-    with UlpBed() as bed:
-        bed.push("HTTP2", RECEIVE)
-        bed.start()
-        assert bed.stays()
-        bed.push("HTTP2", SEND)
-        assert not bed.stays()
+@pytest.mark.parametrize("first", [RECEIVE, SEND])
+def test_half_of_a_protocol_for_both_directions(first: int) -> None:
+    """The other half is pushed at the next process, with the same parameters or none."""
+    for parameters in ({"max_frame_bytes": 20_000}, {}):
+        with UlpBed() as bed:
+            bed.push("HTTP2", first, max_frame_bytes=20_000)
+            bed.start()
+            bed.move()
+            with pytest.raises(OSError, match="other parameters"):
+                bed.push("HTTP2", BOTH - first, max_frame_bytes=30_000)
+            bed.move()
+            bed.push("HTTP2", BOTH - first, **parameters)
+            assert (bed.describe(), bed.describe(receive=False)) == ("http2", "http2")
+            bed.move()
+            one = frame(DATA, bytes(19_000), 0, 1)
+            assert [pdu.data for pdu in bed.feed(one)] == [one]
+            assert bed.write(one) == len(one) and bed.peer_recv() == PREFACE + one
 
 
 def test_a_protocol_that_is_off_there_does_not_go_on() -> None:
