@@ -149,8 +149,10 @@ class Talk:
             self.peer = server_context(ISSUED).wrap_socket(self.peer, server_side=True)
         stack.callback(self.peer.close)
         assert self.heard() == "up"
-        self.peer.sendall(pushed.begins)
         self.got = bytearray()
+        while pushed.first not in self.got:  # the answer is about a stream that it opens
+            self.got += self.peer.recv(1 << 16)
+        self.peer.sendall(pushed.begins)
 
     def heard(self) -> Any:
         assert self.process.stdout
