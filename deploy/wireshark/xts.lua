@@ -203,6 +203,7 @@ local type_names = {
 	[26] = "XTS_LINK_CATCH_UP",
 	[27] = "XTS_LINK_CAUGHT_UP",
 	[240] = "XTS_LINK_REPLACED",
+	[241] = "XTS_LINK_OVER",
 	[28] = "XTS_LINK_HEADED",
 	[29] = "XTS_LINK_PROBE",
 	[32] = "XTS_CMD_BIND",
@@ -297,7 +298,7 @@ local fields = {
 	["xts.largest_message"] = ProtoField.uint32("xts.largest_message", "Largest message", base.UNIT_STRING, { " byte", " bytes" }, nil, "largest frame the host can receive / largest frame in force, each way"),
 	["xts.features"] = ProtoField.uint64("xts.features", "Features", base.HEX, nil, nil, "feature bits offered / feature bits in force"),
 	["xts.required"] = ProtoField.uint64("xts.required", "Required", base.HEX, nil, nil, "feature bits the host cannot do without"),
-	["xts.epoch"] = ProtoField.uint64("xts.epoch", "Epoch", base.HEX, nil, nil, "random number of this attachment / repeats the HELLO's / the epoch that ends; 0, of a proxy: it knows of none / that of the HELLO / that has ended / that of the attachment"),
+	["xts.epoch"] = ProtoField.uint64("xts.epoch", "Epoch", base.HEX, nil, nil, "random number of this attachment / repeats the HELLO's / the epoch that ends; 0, of a proxy: it knows of none / that of the HELLO / that has ended / of the process that has told of them, with OVER in force; it may have ended / that of the attachment"),
 	["xts.pid"] = ProtoField.uint32("xts.pid", "PID", base.DEC, nil, nil, "the host process, for the operator's eyes only"),
 	["xts.sockets_max"] = ProtoField.uint32("xts.sockets_max", "Sockets max", base.UNIT_STRING, { " socket", " sockets" }, nil, "sockets this host may have"),
 	["xts.ping.token"] = ProtoField.uint64("xts.ping.token", "Token", base.HEX, nil, nil, "repeated in the answer"),
@@ -619,6 +620,16 @@ local messages = {
 		fields = {
 			{ name = "epoch", offset = 24, bytes = 8, field = "xts.epoch" },
 			{ name = "ticket", offset = 32, bytes = 8, field = "xts.ticket" },
+		},
+	},
+	[241] = {
+		short = "OVER", bytes = 36,
+		meaning = "from who attaches processes, not from a process: none has these connections any more; the payload is their keys (64 bits each). Its own sequence number and frame_ack are 0 and mean nothing",
+		id_of = "unused", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "epoch", offset = 24, bytes = 8, field = "xts.epoch" },
+			{ name = "length", offset = 32, bytes = 4, field = "xts.length", limit = 1024, shown = true },
 		},
 	},
 	[28] = {

@@ -98,6 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_CMD_GIVE_BACK: PAYLOAD_WITHIN(give_back, XTS_GIVE_BACK_BYTES, data, bytes); break;
 	case XTS_CMD_MOVE_ACK: ROUND_TRIP(move_ack, XTS_MOVE_ACK_BYTES, data, bytes); break;
 	case XTS_CMD_RESUME: ROUND_TRIP(resume, XTS_RESUME_BYTES, data, bytes); break;
+	case XTS_LINK_OVER: PAYLOAD_WITHIN(over, XTS_OVER_BYTES, data, bytes); break;
 	case XTS_LINK_REPLACED: ROUND_TRIP(replaced, XTS_REPLACED_BYTES, data, bytes); break;
 	case XTS_REPLY_MOVE: ROUND_TRIP(move, XTS_MOVE_BYTES, data, bytes); break;
 	case XTS_CMD_SHUT_LISTENER: ROUND_TRIP(shut_listener, XTS_SHUT_LISTENER_BYTES, data, bytes); break;

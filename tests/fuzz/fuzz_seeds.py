@@ -163,13 +163,14 @@ def worker_programs() -> list[bytes]:
     named = connect + b"\0" + none + rounds + receive + bytes([2, 0]) + share + b"\x10" + last
     asks, parks = hosts[1] + take + yields + receive, hosts[0] + receive + park + b"\x10" + last
     pieces = take + b"\2\1\x60" + take + b"\2\x12\x60" + ends_there
+    nobody_has = take + b"\xfd\1\4"  # say_over(): of this host's first epoch, all keys
     # Names (op_name()): a question; answers, cut off, with a mistake, of another number.
     name = bytes([18 * 8 + 7])
     asked, wrong = name + b"\0\1\5", name + b"\0\1\xf5"
     found, cut_off, unknown, forged = (name + b"\1" + bytes([how]) for how in (0, 1, 0x32, 4))
     joined_datagram = hosts[1] + share + key + none + rounds + receive + few + more_credits
     filtered = datagram + b"\5" + last + b"\x40"  # of four instructions
-    named, unfiltered = datagram + b"\5" + last + b"\x12a", datagram + b"\5" + last + b"\3"
+    by_name, unfiltered = datagram + b"\5" + last + b"\x12a", datagram + b"\5" + last + b"\3"
     stamped = datagram + b"\5" + last + b"\x81\x20"
     datagram_share = opened_bound + filtered + share + key + last
     shared = listener + member + newcomers + offers + give_back + rounds + offers
@@ -180,6 +181,8 @@ def worker_programs() -> list[bytes]:
         shared + drain + rounds + give_back,
         listener + newcomers + end + b"\1" + rounds + hosts[1] + share + key + none + credit + b"\4" + last + receive,
         listener + end + b"\1" + rounds + expire + rounds,
+        named + nobody_has + rounds + end + b"\1" + rounds + hosts[1] + take + yields + rounds,
+        named + hosts[0] + park + b"\x10" + last + rounds + hosts[1] + nobody_has + rounds + hosts[0] + rounds,
         listener + end + b"\1" + rounds + hosts[1] + bind + b"\1" + none + rounds,
         connection + hosts[1] + claim + key + none + rounds + receive,
         connection + claim + key + none + rounds + receive + park + key + last + expire,
@@ -196,7 +199,7 @@ def worker_programs() -> list[bytes]:
         pushed + (send_pdu * 20 + rounds) * 8 + restart,
         push + none + b"\x82\0\5" + connect + b"\x20" + last + reach + timers + last + reach,
         opened + few + answers * 3 + more_credits + rounds + receive + close + receive,
-        opened + filtered + stamped + few + answers + named + unfiltered + answers + close + receive,
+        opened + filtered + stamped + few + answers + by_name + unfiltered + answers + close + receive,
         datagram_share + member + filtered + hosts[0] + close + receive + hosts[1] + unfiltered + close + receive,
         datagram_share + member + close + hosts[0] + close + hosts[2] + end + b"\1" + rounds + expire + rounds,
         opened + (long + rounds) * 4 + answers + dissolve + few + rounds + receive + close,

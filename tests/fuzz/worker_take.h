@@ -49,6 +49,22 @@ static void say_shut_listener(struct scene *s, struct input *in)
 	say_call(s, frame, XTS_CMD_SHUT_LISTENER, 0, pick_id(s, in), XTS_SHUT_LISTENER_BYTES);
 }
 
+/* No process has some connections, says an agent, or a host: of an epoch in force, of one before, or of none. */
+static void say_over(struct scene *s, struct input *in)
+{
+	uint8_t frame[XTS_OVER_BYTES + 8 * KEYS + 1] = { 0 }, epoch = take(in), choice = take(in);
+	struct xts_over m = { .epoch = epoch, .length = 8 * (choice % (KEYS + 1)) + (choice >= 0xf0) };
+
+	memcpy(frame, proxy_mac, 6);
+	memcpy(frame + 6, host_mac, 6);
+	xts_put16(frame + 12, XTS_ETHERTYPE);
+	xts_head_encode(frame, XTS_LINK_OVER, 0, 0, 0);
+	xts_over_encode(frame, &m);
+	for (unsigned i = 0; i < KEYS; i++)
+		xts_put64(frame + XTS_OVER_BYTES + 8 * i, (i + choice / (KEYS + 1)) % KEYS);
+	pipe_put(&s->host->queue->in, frame, XTS_OVER_BYTES + m.length);
+}
+
 static void op_take(struct scene *s, struct input *in)
 {
 	uint8_t frame[LARGEST] = { 0 }, choice = take(in);
@@ -63,6 +79,8 @@ static void op_take(struct scene *s, struct input *in)
 	if (choice >= 0xe0) {
 		if (choice == 0xff)
 			say_move_ack(s, choice);
+		else if (choice == 0xfd)
+			say_over(s, in);
 		else if (choice & 8)
 			say_shut_listener(s, in);
 		else

@@ -51,6 +51,8 @@
 /* What a host may go on with in another process, where its queue can. */
 #define MOVE_FEATURES (XTS_FEATURE_MOVE | XTS_FEATURE_MOVE_DATAGRAM | XTS_FEATURE_MOVE_PUSHED | XTS_FEATURE_MOVE_NAMED)
 
+struct ended_epochs;
+
 #define ID_INDEX_BITS 20u
 #define ID_INDEX_MASK ((1u << ID_INDEX_BITS) - 1)
 
@@ -98,13 +100,15 @@ struct channel {
 	struct identity identity;  /* who its token names, where tokens are required */
 	struct xts_owner owner;    /* of the process */
 	int life_fd;
-	bool epoch_live;                  /* the link is up and nothing has ended it yet */
-	struct continuation continuation; /* the command that takes several turns; resume is NULL: there is none */
-	bool again;                       /* the message that is carried out has waited for a continuation already */
-	uint32_t ports_tried;             /* by the BIND or CONNECT that goes on (local_ports.h) */
-	bool ending;                      /* the connections of an ended epoch are being closed (turns/epoch.c) */
-	bool ending_reset;                /* they are reset */
-	bool dying;                       /* it is freed at the end of a round in which it is not ending any more */
+	uint64_t spoken_of;                /* the epoch, while it may be spoken of (ended_epochs.h); else 0 */
+	struct ended_epochs *ended_epochs; /* NULL: none has ended */
+	bool epoch_live;                   /* the link is up and nothing has ended it yet */
+	struct continuation continuation;  /* the command that takes several turns; resume is NULL: there is none */
+	bool again;                        /* the message that is carried out has waited for a continuation already */
+	uint32_t ports_tried;              /* by the BIND or CONNECT that goes on (local_ports.h) */
+	bool ending;                       /* the connections of an ended epoch are being closed (turns/epoch.c) */
+	bool ending_reset;                 /* they are reset */
+	bool dying;                        /* it is freed at the end of a round in which it is not ending any more */
 	uint32_t last_rounds; /* its process is gone: rounds left to receive what it had sent. 0: the process lives */
 	bool cut_short;       /* the last turn ended with more to send */
 	bool kick_again;

@@ -55,6 +55,7 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 		share_poked(&worker->state);
 		share_follow(&worker->state);
 		held_poked(&worker->state);
+		keys_over_poked(&worker->state);
 		orphans_poked(&worker->state);
 		worker->state.poked = true;
 		break;

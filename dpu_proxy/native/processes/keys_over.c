@@ -1,7 +1,8 @@
 /*
  * Connections that no process has any more, though their time has not passed: all that had them have been killed, or
  * the last one just after the others had closed them. Who attaches processes knows (relatives_files.py of
- * xts_messages), and tells all workers the keys.
+ * xts_messages), and tells a worker the keys. What another worker keeps it leaves to that one, at the beginning of its
+ * list.
  *
  * The end of the last holder may be known here already, or not yet. If not, its key is as that of a connection that the
  * holder has alone, and all goes on as at the end of any process. If it is parked by now, it is closed as the kernel
@@ -33,6 +34,20 @@ void parked_close(struct parked *p)
 	p->tcp.fd = -1;
 }
 
+/* With the lock held. One that is expiring ends without this. */
+static void leave_to_keeper(struct keyed *k)
+{
+	struct parked *p = parked_of(k);
+
+	p->over = true;
+	if (!timer_is_set(&k->expiry))
+		return;
+	p->over_is_new = true;
+	list_remove(&k->kept);
+	list_append(k->keeper->kept.next, &k->kept);
+	worker_poke(k->keeper);
+}
+
 void keys_over(struct worker_state *w, const struct xts_tenant *t, const uint64_t *keys, uint32_t count)
 {
 	registry_lock();
@@ -42,10 +57,27 @@ void keys_over(struct worker_state *w, const struct xts_tenant *t, const uint64_
 		if (k && k->keeper == w) {
 			parked_of(k)->over = true;
 			parked_ends_soon(parked_of(k));
+		} else if (k) {
+			leave_to_keeper(k);
 		}
 		k = registry_find(t, keys[i], KEYED_HELD);
-		if (k && list_entry(k, struct held, keyed)->worker == w)
-			list_entry(k, struct held, keyed)->keep_ms = 0;
+		if (k)
+			atomic_store(&list_entry(k, struct held, keyed)->keep_ms, 0);
+	}
+	registry_unlock();
+}
+
+void keys_over_poked(struct worker_state *w)
+{
+	registry_lock();
+	while (!list_empty(&w->kept)) {
+		struct parked *p = parked_of(list_entry(w->kept.next, struct keyed, kept));
+
+		if (p->keyed.kind != KEYED_PARKED || !p->over_is_new)
+			break;
+		p->over_is_new = false;
+		list_append(&w->kept, list_pop(&w->kept));
+		parked_ends_soon(p);
 	}
 	registry_unlock();
 }

@@ -24,10 +24,11 @@ struct parked {
 	struct arrived_name *name; /* by which other processes may ask for it; NULL: none (held_arrived.h) */
 	struct spill *spilled; /* of the spill buffer of a process that has died; NULL: nothing (parked_spilled.c) */
 	bool watched;
-	uint8_t state;  /* enum connection_state: what it becomes again */
-	bool moved : 1; /* it has come from another process of the proxy (move.h) */
-	bool died : 1;  /* its last host, which had a key of it, has not parked it */
-	bool over : 1;  /* no process has it any more (keys_over.c) */
+	uint8_t state;        /* enum connection_state: what it becomes again */
+	bool moved : 1;       /* it has come from another process of the proxy (move.h) */
+	bool died : 1;        /* its last host, which had a key of it, has not parked it */
+	bool over : 1;        /* no process has it any more (keys_over.c) */
+	bool over_is_new : 1; /* its keeper has not seen that yet */
 	/* The rest is for a connection that had a key while it was held. */
 	uint32_t keep_ms; /* of its key, for the next one that holds it */
 	/* bytes that are returned now: they come before those of tcp.returned, which were returned earlier */

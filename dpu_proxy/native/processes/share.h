@@ -138,7 +138,8 @@ struct held {
 	struct channel *channel;       /* these three do not change */
 	struct connection *connection; /* used only by its worker */
 	struct worker_state *worker;
-	uint32_t keep_ms;  /* how long the connection outlives this process, if that dies; 0: nobody else has it */
+	/* how long the connection outlives this process, if that dies; 0: nobody else has it */
+	_Atomic uint32_t keep_ms;
 	uint8_t purpose;   /* what it is wanted for, which the worker does not know yet */
 	uint8_t asked;     /* the greatest purpose that the holder has been asked for and has not answered */
 	uint8_t yield_due; /* used only by the worker: the purpose for the next YIELD; 0: none is due */
@@ -336,8 +337,10 @@ void parked_end(struct keyed *k);
 
 /* --- keys_over.c -------------------------------------------------------------------------------------------------- */
 
-/* No process has these connections any more. Those that w's channels hold, or that w keeps, end. Takes the lock. */
+/* No process has these connections any more: they end. In w's thread. Takes the lock. */
 void keys_over(struct worker_state *w, const struct xts_tenant *t, const uint64_t *keys, uint32_t count);
+/* Another worker may have left some that w keeps. Takes the lock. */
+void keys_over_poked(struct worker_state *w);
 
 /* --- held.c ------------------------------------------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
  * channel.h has the theory of operation. */
 #include "channel/tickets.h"
 #include "common/probe.h"
+#include "processes/ended_epochs.h"
 #include "pushed/pushed.h"
 #include "turns/replay.h"
 
@@ -92,6 +93,10 @@ static int receive_one(struct channel *ch)
 		break;
 	case XTS_LINK_REPLAYED:
 		replay_take(ch, &head, &e->frame, ch->link.replay_follows);
+		break;
+	case XTS_LINK_SAID:
+		over_said(ch, &e->frame);
+		got = TAKEN_CALL;
 		break;
 	case XTS_LINK_OPENED:
 		channel_link_opened(ch);

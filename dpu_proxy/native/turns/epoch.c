@@ -14,6 +14,7 @@
 #include "connection/socket_kind.h"
 #include "channel/ledger.h"
 #include "decorators/headed.h"
+#include "processes/ended_epochs.h"
 #include "processes/move.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
@@ -106,6 +107,7 @@ void channel_end_epoch(struct channel *ch, bool reset)
 	batch_drop(ch);
 	ch->reply_count = 0;
 	ch->epoch_live = false;
+	epochs_ends(ch);
 	ledger_channel(ch);
 	xts_headed_no_epoch(ch->queue);
 	ch->worker->stats.channels_up--;
@@ -137,6 +139,7 @@ void channel_free(struct channel *ch, bool reset)
 	account_close(&ch->account);
 	w->stats.channels--;
 	identifiers_forget(ch);
+	epochs_free(ch);
 	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
 	xts_tenant_release(ch->tenant);
 	free(ch->replies);
@@ -173,6 +176,7 @@ void channel_link_opened(struct channel *ch)
 	ch->moved_epoch = 0;
 	take_over_costs(ch);
 	ch->epoch_live = true;
+	epochs_begins(ch);
 	ledger_channel(ch);
 	xts_headed_epoch(ch->queue);
 	xts_packets_begin(&ch->packets, &ch->link);

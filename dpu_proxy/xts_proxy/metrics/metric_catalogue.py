@@ -353,7 +353,7 @@ CHANNEL = (
     counter_by(
         "xts_link_dropped_frames",
         "Frames of a host that were dropped: early (the link was not up yet), foreign (wrong EtherType or "
-        "source address), stale (GOODBYE or HELLO_ACK of another epoch), malformed (too short, of unknown "
+        "source address), stale (GOODBYE, HELLO_ACK or OVER of another epoch), malformed (too short, of unknown "
         "type or in the wrong direction).",
         "reason",
         early="link.dropped_early",

@@ -115,8 +115,9 @@ static bool admit_plain(struct arq_queue *q, const struct xts_rx_frame *frame, c
 
 	if (head->type == XTS_LINK_GOODBYE)
 		end_of_process(q, frame);
-	if (q->config.role == XTS_ARQ_PROXY_OFF || head->type == XTS_LINK_GOODBYE)
-		return true;
+	if (q->config.role == XTS_ARQ_PROXY_OFF || head->type == XTS_LINK_GOODBYE ||
+	    (q->config.role == XTS_ARQ_PROXY && head->type == XTS_LINK_OVER))
+		return true; /* the agent's word */
 	if (q->config.role == XTS_ARQ_HOST && head->type == XTS_LINK_HELLO_ACK && head->error && !q->rx.heard_any)
 		return true;
 	if (q->config.role == XTS_ARQ_PROXY && head->type == XTS_LINK_HELLO &&

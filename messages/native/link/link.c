@@ -89,6 +89,8 @@ enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, 
 		link->heard_ns = now_ns;
 		return link_receive_epoch(link, out, head, head_bytes);
 	}
+	if (right_way && head_bytes >= fixed && out->type == XTS_LINK_OVER)
+		return XTS_LINK_SAID; /* not the process's: it does not show that this lives */
 	if (link->state != XTS_LINK_UP) {
 		link->stats.dropped_early++;
 		tell_of_restart(link);

@@ -45,6 +45,7 @@ enum xts_link_verdict {
 	XTS_LINK_OPENED,   /* the link is up. At the proxy: a new epoch; everything of the old one is void */
 	XTS_LINK_CLOSED,   /* the link has just gone down: end the sockets with link->error */
 	XTS_LINK_DROPPED,  /* counted and ignored */
+	XTS_LINK_SAID,     /* at the proxy: OVER, for the caller. It belongs to no epoch, and may come at any time */
 	XTS_LINK_REPLAYED, /* as DROPPED, of an epoch whose process has died (xts_link_replace()) */
 };
 
@@ -85,8 +86,8 @@ struct xts_link_stats {
 	uint64_t sent_acks, received_acks;     /* pure FRAME_ACKs */
 	uint64_t dropped_early;                /* before the link was up */
 	uint64_t dropped_foreign;              /* wrong EtherType or source address */
-	uint64_t dropped_stale;                /* GOODBYE or HELLO_ACK of another epoch */
-	uint64_t malformed;                    /* too short, unknown type, wrong direction */
+	uint64_t dropped_stale; /* GOODBYE or HELLO_ACK of another epoch; OVER of one that is not known */
+	uint64_t malformed;     /* too short, unknown type, wrong direction */
 	uint64_t sequence_errors;
 	uint64_t credit_errors; /* frame_ack for frames never sent, or more frames than the window */
 	uint64_t hellos;

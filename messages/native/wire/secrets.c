@@ -11,7 +11,7 @@
 
 bool xts_has_secrets(uint8_t type)
 {
-	return xts_type_secret(type) || type == XTS_CMD_IOCTL || type == XTS_CMD_CONNECT;
+	return xts_type_secret(type) || type == XTS_CMD_IOCTL || type == XTS_CMD_CONNECT || type == XTS_LINK_OVER;
 }
 
 static bool pushes(uint32_t request)
@@ -67,4 +67,6 @@ void xts_blank_secrets(uint8_t *frame, size_t bytes)
 		blank_in_ioctl(frame, bytes);
 	else if (head.type == XTS_CMD_CONNECT)
 		blank_in_connect(frame, bytes);
+	else if (head.type == XTS_LINK_OVER && bytes > XTS_OVER_BYTES)
+		memset(frame + XTS_OVER_BYTES, 0, bytes - XTS_OVER_BYTES);
 }

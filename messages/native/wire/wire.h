@@ -20,6 +20,7 @@
 #define XTS_ULP_WINDOW_MIN     4096u
 #define XTS_CONNECT_PUSH_BYTES 1024u
 #define XTS_NAME_QUERY_BYTES_MAX 1024u
+#define XTS_OVER_BYTES_MAX     1024u
 #define XTS_TOKEN_PAYLOAD_BYTES_MAX 255u
 #define XTS_TOKEN_CGROUP_BYTES_MAX 215u
 #define XTS_FAMILY_IPV4        1u
@@ -77,6 +78,9 @@ enum xts_msg_type {
 	                                       * came has had its turn since */
 	XTS_LINK_REPLACED              = 240, /* proxy: the process that served this epoch has died, and another one
 	                                       * goes on: the host says HELLO to it, and RESUME; with RESUME in force */
+	XTS_LINK_OVER                  = 241, /* host: from who attaches processes, not from a process: none has
+	                                       * these connections any more; the payload is their keys (64 bits
+	                                       * each). Its own sequence number and frame_ack are 0 and mean nothing */
 	XTS_LINK_HEADED                = 28,  /* both: a head, and as payload the frame that it carries, from the
 	                                       * type of that on (PROTOCOL.md has more of it). Its own sequence
 	                                       * number, frame_ack, flags and error are 0 and mean nothing */
@@ -225,6 +229,8 @@ enum xts_msg_type {
                                                          * (REPLACED, RESUME) */
 #define XTS_FEATURE_RESUME_RELAYED UINT64_C(0x40000000) /* of a trunk: the channels behind the relay go on when the
                                                          * proxy's worker has died (REPLACED, RESUME) */
+#define XTS_FEATURE_OVER    UINT64_C(0x80000000)        /* who attaches processes may say which connections no
+                                                         * process has any more (OVER) */
 #define XTS_FEATURE_PARTS   UINT64_C(0x1000000)         /* frames longer than a packet of the wire come in parts
                                                          * (PART) */
 #define XTS_FEATURE_CATCH_UP UINT64_C(0x10000)          /* the host may ask for what waits behind frame credits
@@ -343,6 +349,7 @@ enum xts_datagram_control {
 #define XTS_CATCH_UP_BYTES      32u
 #define XTS_CAUGHT_UP_BYTES     32u
 #define XTS_REPLACED_BYTES      40u
+#define XTS_OVER_BYTES          36u
 #define XTS_HEADED_BYTES        46u
 #define XTS_PROBE_BYTES         38u
 #define XTS_BIND_BYTES          60u
@@ -703,6 +710,17 @@ _Static_assert(__builtin_offsetof(struct xts_wire_replaced, head) == 0, "replace
 _Static_assert(__builtin_offsetof(struct xts_wire_replaced, epoch) == 24, "replaced.epoch: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_replaced, ticket) == 32, "replaced.ticket: offset");
 _Static_assert(XTS_REPLACED_BYTES == sizeof(struct xts_wire_replaced), "replaced: constant");
+
+struct xts_wire_over {
+	struct xts_wire_head head;
+	__be64 epoch;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_over) == 36, "over: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_over, head) == 0, "over.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_over, epoch) == 24, "over.epoch: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_over, length) == 32, "over.length: offset");
+_Static_assert(XTS_OVER_BYTES == sizeof(struct xts_wire_over), "over: constant");
 
 struct xts_wire_headed {
 	struct xts_wire_head head;
@@ -2088,6 +2106,40 @@ static inline void xts_replaced_encode(void *frame, const struct xts_replaced *m
 
 	xts_put64(p + offsetof(struct xts_wire_replaced, epoch), m->epoch);
 	xts_put64(p + offsetof(struct xts_wire_replaced, ticket), m->ticket);
+}
+
+/*
+ * XTS_LINK_OVER: from who attaches processes, not from a process: none has these connections any more; the payload is
+ * their keys (64 bits each). Its own sequence number and frame_ack are 0 and mean nothing. id: unused.
+ */
+struct xts_over {
+	uint64_t epoch;  /* of the process that has told of them, with OVER in force; it may have ended */
+	uint32_t length; /* bytes of payload (bytes) */
+};
+
+static inline int xts_over_decode(struct xts_over *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_OVER_BYTES)
+		return -EBADMSG;
+	m->epoch = xts_get64(p + offsetof(struct xts_wire_over, epoch));
+	m->length = xts_get32(p + offsetof(struct xts_wire_over, length));
+	if (m->length > 1024u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_OVER_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_OVER_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_over_encode(void *frame, const struct xts_over *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_over, epoch), m->epoch);
+	xts_put32(p + offsetof(struct xts_wire_over, length), m->length);
 }
 
 /*
@@ -3689,6 +3741,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_LINK_CATCH_UP: return XTS_CATCH_UP_BYTES;
 	case XTS_LINK_CAUGHT_UP: return XTS_CAUGHT_UP_BYTES;
 	case XTS_LINK_REPLACED: return XTS_REPLACED_BYTES;
+	case XTS_LINK_OVER: return XTS_OVER_BYTES;
 	case XTS_LINK_HEADED: return XTS_HEADED_BYTES;
 	case XTS_LINK_PROBE: return XTS_PROBE_BYTES;
 	case XTS_CMD_BIND: return XTS_BIND_BYTES;
@@ -3939,6 +3992,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_LINK_TOKEN: return 1;
 	case XTS_LINK_CLOCK: return 1;
 	case XTS_LINK_CATCH_UP: return 1;
+	case XTS_LINK_OVER: return 1;
 	case XTS_LINK_HEADED: return 1;
 	case XTS_LINK_PROBE: return 1;
 	case XTS_CMD_BIND: return 1;
@@ -3992,6 +4046,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_LINK_CATCH_UP: return "XTS_LINK_CATCH_UP";
 	case XTS_LINK_CAUGHT_UP: return "XTS_LINK_CAUGHT_UP";
 	case XTS_LINK_REPLACED: return "XTS_LINK_REPLACED";
+	case XTS_LINK_OVER: return "XTS_LINK_OVER";
 	case XTS_LINK_HEADED: return "XTS_LINK_HEADED";
 	case XTS_LINK_PROBE: return "XTS_LINK_PROBE";
 	case XTS_CMD_BIND: return "XTS_CMD_BIND";

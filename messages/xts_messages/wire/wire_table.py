@@ -43,6 +43,8 @@ LINK_CODES = (*range(16, 32), *range(240, 256))
 TOKEN_PAYLOAD_BYTES_MAX = 255
 #: Of the path of a cgroup in an attach token; a longer one is cut at a component. The rest is for further claims.
 TOKEN_CGROUP_BYTES_MAX = 215
+#: Of the payload of OVER: keys of 8 bytes. The frame fits into the shortest packet, whatever heads it has.
+OVER_BYTES_MAX = 1024
 #: Of a query for a name: more than the longest name and options of EDNS take, and in the first chunk of a frame.
 NAME_QUERY_BYTES_MAX = 1024
 #: Post credits a peer may hold for one connection: 1 GiB, far from wrapping 32 bits.
@@ -235,6 +237,7 @@ FEATURES: dict[str, tuple[int, str]] = {
         0x4000_0000,
         "of a trunk: the channels behind the relay go on when the proxy's worker has died (REPLACED, RESUME)",
     ),
+    "OVER": (0x8000_0000, "who attaches processes may say which connections no process has any more (OVER)"),
     "PARTS": (0x100_0000, "frames longer than a packet of the wire come in parts (PART)"),
     "CATCH_UP": (0x1_0000, "the host may ask for what waits behind frame credits (CATCH_UP), and gets it in GATHERED"),
 }
@@ -635,6 +638,19 @@ MESSAGES: tuple[Message, ...] = (
             Field("epoch", Kind.U64, "that has ended"),
             Field("ticket", Kind.U64, "by which the host claims its sockets there; never 0", secret=True),
         ),
+    ),
+    Message(
+        "XTS_LINK_OVER",
+        241,
+        "host",
+        False,
+        "from who attaches processes, not from a process: none has these connections any more; the payload is their "
+        "keys (64 bits each). Its own sequence number and frame_ack are 0 and mean nothing",
+        (
+            Field("epoch", Kind.U64, "of the process that has told of them, with OVER in force; it may have ended"),
+            Field("length", Kind.U32, "bytes of payload", "bytes", OVER_BYTES_MAX),
+        ),
+        "length",
     ),
     Message(
         "XTS_LINK_HEADED",

@@ -470,6 +470,7 @@ APART = {"XTS_CMD_SEND": "spilled", "XTS_CMD_GIVE_BACK": "what IOCTL has made ro
 AT_ONCE = {
     *("XTS_LINK_BUNDLE", "XTS_LINK_FRAME_ACK", "XTS_LINK_PING", "XTS_LINK_PONG", "XTS_LINK_CLOCK", "XTS_LINK_GOODBYE"),
     *("XTS_LINK_CATCH_UP", "XTS_LINK_HEADED", "XTS_LINK_PROBE", "XTS_LINK_ARQ", "XTS_LINK_PART"),
+    "XTS_LINK_OVER",  # looks keys up, and ends connections
     "XTS_CMD_RESUME",  # as CLAIM, with numbers that are only compared
     "XTS_CMD_MOVE_ACK",  # answers a MOVE and ends the epoch, or ends the link
 }

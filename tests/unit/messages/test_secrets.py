@@ -117,6 +117,15 @@ def test_keys_in_a_connect(place: int) -> None:
     assert KEY[:4] not in left and b"width" in left and b"name of it" in left and len(left) == len(frame)
 
 
+def test_keys_that_nobody_has() -> None:
+    frame = codec.encode(Frame("XTS_LINK_OVER", {"epoch": 7}, struct.pack(">2Q", 0x1122334455667788, 0x99AABBCC)))
+    _ffi, lib = library()
+    assert lib.xts_has_secrets(frame[table.ETH_BYTES])
+    left = blanked(frame)
+    assert left == frame[:-16] + bytes(16)
+    assert blanked(frame[:-9]) == left[:-9]
+
+
 @given(st.binary(max_size=3000))
 def test_whatever_a_frame_has(data: bytes) -> None:
     """No length in it leads out of it."""
