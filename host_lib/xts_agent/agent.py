@@ -39,7 +39,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from xts_bpf.program import Owner
 from xts_messages.attaching import attach_token
-from xts_messages.attaching.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, Peer, Queues
+from xts_messages.attaching.endpoint import (
+    RELATIVES_OVER,
+    Adopted,
+    Attached,
+    Endpoint,
+    Grant,
+    NotReady,
+    Peer,
+    Queues,
+)
 from xts_messages.attaching.queue_refusals import Refusals
 from xts_messages.machine.low_ports import first_port
 from xts_messages.native import ffi, lib
@@ -57,6 +66,7 @@ from xts_agent import accounts, found_relay, privileged_opener, related_processe
 from xts_agent.attachment_secret import secret_of, set_secret
 from xts_agent.config import RELOADABLE, AgentConfig, restart_needed
 from xts_agent.host_figures import HostFigures
+from xts_agent.over_words import OverWords
 from xts_agent.pods import PREFIX, Pod, Pods
 from xts_agent.queue_pool import Pool, Slot, State
 from xts_agent.rdma_pool import RdmaPool
@@ -93,6 +103,7 @@ class Agent:
         self._keeper: socket.socket | None = None
         self.metrics: MetricsProcess | None = None
         self._host = HostFigures()
+        self._words = OverWords()
         self._counted = {"started_at": time.time(), "attached": 0, "refused": 0, "released": 0}
         with ExitStack() as undo:
             undo.callback(self._selector.close)
@@ -124,6 +135,8 @@ class Agent:
                     self._refused,
                     mode=config.endpoint_mode,
                     ended_keep_s=config.ended_keep_s,
+                    over=self._words.add,
+                    told_by=RELATIVES_OVER,
                     adopted=self._adopted,
                     queues=self._queues,
                     listener=listener,
@@ -267,7 +280,7 @@ class Agent:
             for relay in self.relays:
                 relay.refill()
             answering: list[Pool | Relay | Pods] = [*self.pools, *self.relays, *([self._pods] if self._pods else [])]
-            timed: list[Endpoint | Pool | Relay | Pods] = [self.endpoint, *answering]
+            timed: list[Endpoint | Pool | Relay | Pods | OverWords] = [self.endpoint, self._words, *answering]
             limits = [t for t in (one.timeout_s() for one in timed) if t is not None]
             if readiness.alive_every_s:
                 if time.monotonic() >= alive_at:
@@ -286,6 +299,7 @@ class Agent:
                 self.per_uid_max = self.config.per_uid_limit(self.count)  # an interface may have fewer queues now
                 self.endpoint.retry()
             self.endpoint.process()
+            self._words.say()
             if self.metrics and self.metrics in ready:
                 self.metrics.answer()
 

@@ -1,9 +1,9 @@
 """The messages between the agent and its privileged opener, over a pair of SOCK_SEQPACKET sockets.
 
-A request has 40 bytes, an answer some hundred, with descriptors if a queue was opened; anything else ends the
-connection. Each request has a number, and one answer with this number, so that nobody takes a late answer for another
-one. The answer to OPEN comes when it is done, all others at once and in order. What becomes of the interface comes
-without a request.
+A request has 40 bytes, and keys behind them if it is OVER. An answer has some hundred, with descriptors if a queue was
+opened. Anything else ends the connection. Each request has a number, and one answer with this number, so that nobody
+takes a late answer for another one. The answer to OPEN comes when it is done, all others at once and in order. What
+becomes of the interface comes without a request.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import astuple, dataclass
 from enum import IntEnum
 
 from xts_bpf.program import QUEUES_MAX, Owner
-from xts_messages.native import ffi
+from xts_messages.native import ffi, lib
 from xts_messages.queues.afxdp import NO_DROPS, Drops
 
 _REQUEST = struct.Struct("=HHIIIQQ")
 _ANSWER = struct.Struct("=HHIiI")
-REQUEST_BYTES = _REQUEST.size
+REQUEST_BYTES_MAX = _REQUEST.size + int(lib.XTS_OVER_BYTES_MAX)
 _COUNT = struct.Struct("=HH")
 _FD = struct.Struct("=i")
 _OWNED = struct.Struct("=H2xIIxxxxQ")
@@ -40,6 +40,7 @@ class Ask(IntEnum):
     RELEASE = 3  # admit no more frames, and send the proxy GOODBYE for the process, if there is one
     FINISH = 4  # close everything, and detach the program if no process has a queue: the agent could not begin
     LOOK = 6  # say how the interface is: the answer comes after a report
+    OVER = 7  # tell the proxy that no process has the connections of some keys any more
     LEAVE = 5  # close what no process has; queues in use and the program stay for the next agent
 
 
@@ -54,29 +55,35 @@ class Say(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`owner` and `secret` are only for ADMIT; `secret` 0: frames have none."""
+    """`owner` and `secret` are for ADMIT; `secret` 0: frames have none. For OVER `owner` has only an epoch, and `keys`
+    are those of connections."""
 
     ask: Ask
     queue_id: int = 0
     owner: Owner | None = None
     number: int = 0
     secret: int = 0
+    keys: tuple[int, ...] = ()
 
     def pack(self) -> bytes:
         owner = self.owner or Owner(0, 0, 0)
-        return _REQUEST.pack(self.ask, self.queue_id, self.number, owner.uid, owner.pid, owner.epoch, self.secret)
+        head = _REQUEST.pack(self.ask, self.queue_id, self.number, owner.uid, owner.pid, owner.epoch, self.secret)
+        return head + struct.pack(f"={len(self.keys)}Q", *self.keys)
 
     @classmethod
     def unpack(cls, data: bytes, queues: int) -> Request:
         """ValueError: it is not a request, or for a queue that does not exist."""
-        if len(data) != _REQUEST.size:
+        if not _REQUEST.size <= len(data) <= REQUEST_BYTES_MAX or len(data) % 8:
             raise ValueError(f"a request of {len(data)} bytes")
-        ask, queue_id, number, uid, pid, epoch, secret = _REQUEST.unpack(data)
+        ask, queue_id, number, uid, pid, epoch, secret = _REQUEST.unpack_from(data)
+        keys = tuple(key for (key,) in struct.iter_unpack("=Q", data[_REQUEST.size :]))
         if queue_id >= queues:
             raise ValueError(f"a request for queue {queue_id} of {queues}")
-        request = cls(Ask(ask), queue_id, Owner(epoch, uid, pid) if epoch else None, number, secret)
-        if (request.ask is Ask.ADMIT) != (request.owner is not None):
+        request = cls(Ask(ask), queue_id, Owner(epoch, uid, pid) if epoch else None, number, secret, keys)
+        if (request.ask in (Ask.ADMIT, Ask.OVER)) != (request.owner is not None):
             raise ValueError("an owner where none belongs, or none")
+        if keys and request.ask is not Ask.OVER:
+            raise ValueError("keys where none belong")
         return request
 
 

@@ -3,7 +3,8 @@
 Theory of operation. This process keeps CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. The agent's first one, which talks with
 all processes of the host, keeps no capability and sends requests to this one (opener_protocol.py). A request names a
 queue and at most the process it is for; sockets, frames and addresses are made here. So an attacker in the first
-process can only give queues away: it can send no frames of its own, and gets no descriptor of the program's map.
+process can only give queues away, and have connections ended of which it knows keys and epoch (OVER): it can send no
+other frames, and gets no descriptor of the program's map.
 
 This process also looks after the interface (xts_bpf.kept_interface): when the kernel reports a change, it attaches the
 program again if that was taken off, and tells the agent which queues are lost, and why none carries anything.
@@ -23,9 +24,11 @@ import logging
 import queue
 import select
 import socket
+import struct
 import threading
 import time
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -44,7 +47,7 @@ from xts_messages.services import privilege
 from xts_messages.services.served_sockets import server_of
 
 from xts_agent.config import AgentConfig
-from xts_agent.opener_protocol import REQUEST_BYTES, Answer, Ask, InterfaceReport, Request, Say, send_ready
+from xts_agent.opener_protocol import REQUEST_BYTES_MAX, Answer, Ask, InterfaceReport, Request, Say, send_ready
 from xts_agent.starter import Role
 from xts_agent.steered_queues import SteeredQueues
 
@@ -58,6 +61,8 @@ STEP_S = 0.005
 LOOK_EVERY_S = 0.1
 #: Where a switch may lose frames, GOODBYE is sent this often.
 GOODBYES = 3
+#: Messages OVER that wait until a queue is open.
+WORDS_MAX = 256
 #: The last word on a queue was not sent: its interface has gone, or did not take it.
 UNSAID = (errno.ENXIO, errno.ENODEV, errno.ENETDOWN, errno.EBUSY)
 
@@ -72,17 +77,35 @@ def goodbye_frame(
 ) -> bytes:
     """The GOODBYE that ends an epoch on behalf of its process: without an error, as when the kernel closes the sockets
     of a process that ends. With a secret it has a head."""
-    frame = ffi.new("uint8_t[]", int(lib.XTS_HEADED_BYTES + lib.XTS_ETH_MIN_BYTES))
+    frame = ffi.new("uint8_t[]", int(lib.XTS_ETH_MIN_BYTES))
+    lib.xts_head_encode(frame, lib.XTS_LINK_GOODBYE, 0, 0, 0)
+    lib.xts_goodbye_encode(frame, ffi.new("struct xts_goodbye *", {"epoch": epoch}))
+    return _addressed(bytes(ffi.buffer(frame)), (local_mac, peer_mac), ethertype, secret, queue_id)
+
+
+def over_frame(
+    addresses: tuple[bytes, bytes], ethertype: int, epoch: int, keys: tuple[int, ...], *, secret: int, queue_id: int
+) -> bytes:
+    """OVER: no process has the connections of these keys. Addresses: ours, and the proxy's."""
+    head_bytes, payload = int(lib.XTS_OVER_BYTES), struct.pack(f">{len(keys)}Q", *keys)
+    frame = ffi.new("uint8_t[]", max(head_bytes + len(payload), int(lib.XTS_ETH_MIN_BYTES)))
+    lib.xts_head_encode(frame, lib.XTS_LINK_OVER, 0, 0, 0)
+    lib.xts_over_encode(frame, ffi.new("struct xts_over *", {"epoch": epoch, "length": len(payload)}))
+    ffi.memmove(frame + head_bytes, payload, len(payload))
+    return _addressed(bytes(ffi.buffer(frame)), addresses, ethertype, secret, queue_id)
+
+
+def _addressed(frame: bytes, addresses: tuple[bytes, bytes], ethertype: int, secret: int, queue_id: int) -> bytes:
+    """The frame with its Ethernet header, and with a head if there is a secret."""
+    local_mac, peer_mac = addresses
     ethernet = peer_mac + local_mac + ethertype.to_bytes(2, "big")
-    begin = int(lib.XTS_HEADED_BYTES - lib.XTS_ETH_BYTES) if secret else 0
-    lib.xts_head_encode(frame + begin, lib.XTS_LINK_GOODBYE, 0, 0, 0)
-    lib.xts_goodbye_encode(frame + begin, ffi.new("struct xts_goodbye *", {"epoch": epoch}))
-    if secret:
-        head = {"secret": secret, "parts": lib.XTS_HEAD_SECRET}
-        lib.xts_head_encode(frame, lib.XTS_LINK_HEADED, 0, 0, queue_id)
-        lib.xts_headed_encode(frame, ffi.new("struct xts_headed *", head))
-    ffi.memmove(frame, ethernet, 14)
-    return bytes(ffi.buffer(frame, begin + int(lib.XTS_ETH_MIN_BYTES)))
+    inner = frame[len(ethernet) :]
+    if not secret:
+        return ethernet + inner
+    head = ffi.new("uint8_t[]", int(lib.XTS_HEADED_BYTES))
+    lib.xts_head_encode(head, lib.XTS_LINK_HEADED, 0, 0, queue_id)
+    lib.xts_headed_encode(head, ffi.new("struct xts_headed *", {"secret": secret, "parts": lib.XTS_HEAD_SECRET}))
+    return ethernet + bytes(ffi.buffer(head))[len(ethernet) :] + inner
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +120,7 @@ class _Queue:
     goodbye_epoch: int = 0  # the last epoch for which the proxy was sent GOODBYE
     goodbye: bytes = b""  # that one, if frames are steered: said once more before the next process says HELLO
     opening: bool = False
+    words: deque[tuple[int, tuple[int, ...]]] = field(default_factory=partial(deque, maxlen=WORDS_MAX))  # OVER to say
     asked: int = 0  # the number of the request to open it
     released: bool = False  # since it was opened
     dropped: Drops = NO_DROPS  # at its sockets that are closed
@@ -127,6 +151,7 @@ class Opener:
         self._endpoint_stays = endpoint_stays
         self._connection = connection
         self._work: queue.SimpleQueue[_Queue | None] = queue.SimpleQueue()
+        self._saying = threading.Lock()  # the thread, too, when it has opened a queue
         self._changes = Changes(LINKS)
         self._changed, self._looked_at = False, 0.0  # by time.monotonic()
         self._copies_told = (0, 0, "")
@@ -201,6 +226,12 @@ class Opener:
                 self._tell_state()
                 Answer(Say.DONE, request.queue_id, request.number).send(self._connection)
                 continue
+            if request.ask is Ask.OVER and request.owner:
+                q = self._queues[request.queue_id]
+                q.words.append((request.owner.epoch, request.keys))
+                self._say_over(q)
+                Answer(Say.DONE, request.queue_id, request.number).send(self._connection)
+                continue
             self._execute(request, self._queues[request.queue_id])
 
     # --- the interface ---------------------------------------------------------------------------------
@@ -225,7 +256,7 @@ class Opener:
             if self._steered and self._steered.wait_s() == 0.0:
                 self._prove(self._steered)
             if self._connection.fileno() in ready:
-                return self._connection.recv(REQUEST_BYTES + 1)
+                return self._connection.recv(REQUEST_BYTES_MAX + 1)
 
     def _prove(self, steered: SteeredQueues) -> None:
         answered = steered.proof.answered
@@ -355,6 +386,19 @@ class Opener:
         for _ in range(GOODBYES if secret else 1):
             q.last_word.send(frame)
 
+    def _say_over(self, q: _Queue) -> None:
+        """Says what waits, if the queue is open; else it waits until then. What is not sent now is not sent: these
+        connections are kept until their time is over."""
+        with self._saying:
+            while q.words and q.last_word and not q.opening:
+                epoch, keys = q.words.popleft()
+                secret = self._program.secret(q.number)
+                addresses = self._addresses(q)
+                said = over_frame(addresses, self.config.ethertype, epoch, keys, secret=secret, queue_id=q.number)
+                with contextlib.suppress(OSError):
+                    for _ in range(GOODBYES if secret else 1):
+                        q.last_word.send(said)
+
     def _addresses(self, q: _Queue) -> tuple[bytes, bytes]:
         """The queue's own address, and that of the proxy's queue."""
         peer = self.config.peer_mac_bytes
@@ -370,6 +414,7 @@ class Opener:
                 q.busy = error.errno == errno.EBUSY
                 answer = Answer(Say.OPENED, q.number, q.asked, error.errno or errno.EIO, error.strerror or str(error))
             q.opening = False
+            self._say_over(q)
             with contextlib.suppress(OSError):  # the other process has ended, and we will end, too
                 answer.send(self._connection)
             if self._copies() != self._copies_told:

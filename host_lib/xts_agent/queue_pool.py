@@ -96,6 +96,10 @@ class Slot:
     released: bool = False  # while RETURNED: the opener is not to admit frames any more
     before_us: Owner | None = None  # the process that got it from an earlier agent
 
+    def say_over(self, epoch: int, keys: list[int]) -> None:
+        """No process has the connections of these keys, says the agent for the process that has, or had, this epoch."""
+        self.pool.say_over(self, epoch, keys)
+
     def is_held(self) -> bool:
         """Is waiting for it pointless? False also if that was found too long ago."""
         return self.state is State.USED or (self.kept and time.monotonic() - self.found_at < FOUND_S)
@@ -272,6 +276,11 @@ class Pool:
         self._send(Request(Ask.RELEASE, slot.queue_id))
         if slot.queue_id >= self.usable:
             self._forget(slot)
+
+    def say_over(self, slot: Slot, epoch: int, keys: list[int]) -> None:
+        """Has the opener say OVER on a queue, when that is open."""
+        if self._begun and slot.queue_id < self.usable:
+            self._send(Request(Ask.OVER, slot.queue_id, Owner(epoch, 0, 0), keys=tuple(keys)))
 
     def refill(self) -> None:
         """Tries RETURNED queues, and opens CLOSED ones until there are enough spares."""

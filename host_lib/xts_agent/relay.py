@@ -19,11 +19,13 @@ these processes themselves; the relay tells when one has ended.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import secrets
 import socket
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -77,6 +79,11 @@ class Relayed:
     control: socket.socket  # the socket of the relay's process that serves it
     pod: str  # the pod's identifier; "": none
     before_us: Owner | None = None  # it got its place from an earlier agent
+
+    def say_over(self, epoch: int, keys: list[int]) -> None:
+        """As Slot.say_over()."""
+        if self.control is self.relay.control:
+            self.relay.say_over(epoch, keys)
 
 
 @dataclass(slots=True, eq=False)
@@ -308,14 +315,16 @@ class Relay:
         geometry: Any = None,
         descriptors: tuple[int, ...] = (),
         peer: Peer | None = None,
+        *,
+        keeps_token: bool = False,
     ) -> None:
         owner = {"uid": peer.uid, "pid": peer.pid} if peer else {}
         order = ffi.new("struct xts_relay_order *", {"what": what, "number": number, **owner})
         if geometry is not None:
             order.geometry = geometry[0]
-            # the relay's own token is not for it
-            ffi.memmove(order.geometry.token, bytes(len(geometry.token)), len(geometry.token))
-            order.geometry.token_bytes = 0
+            if not keeps_token:  # the relay's own token is not for it
+                ffi.memmove(order.geometry.token, bytes(len(geometry.token)), len(geometry.token))
+                order.geometry.token_bytes = 0
         assert self.control is not None
         try:
             socket.send_fds(self.control, [bytes(ffi.buffer(order))], descriptors)
@@ -334,6 +343,13 @@ class Relay:
                 self._order(lib.XTS_RELAY_REMOVE, relayed.number)
             except (OSError, NotReady):  # the relay sees that the process's eventfd is closed, or has ended itself
                 return
+
+    def say_over(self, epoch: int, keys: list[int]) -> None:
+        """Has the relay say OVER, in place of a process that it has served."""
+        words = ffi.new("struct xts_attach_reply *", {"epoch": epoch, "token_bytes": 8 * len(keys)})
+        ffi.memmove(words.token, struct.pack(f">{len(keys)}Q", *keys), 8 * len(keys))
+        with contextlib.suppress(OSError, NotReady):
+            self._order(lib.XTS_RELAY_OVER, 0, words, keeps_token=True)
 
     # --- what the relay's process says -----------------------------------------------------------------
 

@@ -121,14 +121,16 @@ static void follow_shutdown(struct xts_sock *s)
 	socket_changed(s, STATE_CHANGE);
 }
 
-/* Who has the other end of the attachment sees in the file when no process has the connection any more. */
-static void tell_server(struct xts_sock *s)
+static void tell_of(const void *context, int fd)
 {
-	struct channel *c = s->stack->channel;
-	int fd = relatives_to_tell(s->own.common, &c->relatives_told);
+	const struct channel *c = context;
 
-	if (fd >= 0)
-		xts_attach_tell_relatives(&c->attachment, fd);
+	xts_attach_tell_relatives(&c->attachment, fd, c->link.features & XTS_FEATURE_OVER);
+}
+
+void common_tell_server(struct channel *c)
+{
+	relatives_tell(&c->relatives_told, tell_of, c);
 }
 
 /* From now on this process counts, for the others, how much it reads and sends. */
@@ -150,7 +152,7 @@ static bool become_common(struct xts_sock *s)
 	key_tell(s);
 	s->cold->sharing.leaves_last = false;
 	common_count(s);
-	tell_server(s);
+	common_tell_server(s->stack->channel);
 	outbox_add(s, TODO_SHARE);
 	return true;
 }

@@ -21,6 +21,7 @@
 #include "common/notice.h"
 #include "processes/again.h"
 #include "processes/inherit.h"
+#include "processes/take_over.h"
 #include "waiting/progress_thread.h"
 
 /* A host that has looked at its queue so short a time ago has seen the MOVE after which the proxy waited for
@@ -251,8 +252,8 @@ static bool restarts(struct stack *st, int error)
 	config.token_bytes = 0;
 	config.features &= ~XTS_FEATURE_TOKEN;
 	config.dead_ms = REOPENING_MS;
-	if (!m->died)
-		c->attachment.reply.relatives = 0; /* another version may serve the attachment now */
+	if (!m->died && xts_attach_is_proxy(&c->attachment))
+		c->attachment.reply.relatives = 0; /* until HELLO is answered: it may be of another version */
 	xts_packets_end(&c->packets);
 	c->refused_count = 0;
 	for (uint32_t i = 0; i < m->count; i++)
@@ -281,6 +282,14 @@ static bool restarts(struct stack *st, int error)
 
 /* --- after -------------------------------------------------------------------------------------------------------- */
 
+/* Another process serves the attachment now, perhaps of another version. It has not got the files of relatives. */
+static void tell_next_server(struct channel *c)
+{
+	c->attachment.reply.relatives = c->link.features & XTS_FEATURE_OVER ? 1 : 0;
+	c->relatives_told = 0;
+	common_tell_server(c);
+}
+
 static void opened(struct stack *st)
 {
 	struct channel *c = st->channel;
@@ -288,6 +297,8 @@ static void opened(struct stack *st)
 	xts_packets_begin(&c->packets, &c->link);
 	xts_link_ask_clock(&c->link);
 	c->link.config.dead_ms = st->settings.dead_ms - PING_MS;
+	if (!c->move.died && xts_attach_is_proxy(&c->attachment))
+		tell_next_server(c);
 	c->move.opening = false;
 	c->move.all_due = c->link.features & XTS_FEATURE_RESUME;
 	if (c->move.died && c->link.replaced_ticket)

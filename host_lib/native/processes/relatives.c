@@ -69,7 +69,7 @@ struct family {
 	int fd;
 	int fd_before;        /* its number when this program began; -1: it has made or inherited the file */
 	uint32_t slot, child; /* this process's slot; that of the child that a fork will create; RELATIVES_MAX: none */
-	uint64_t number;      /* this process's own, later files have greater ones */
+	uint64_t number;      /* this process's own: a file that it uses later has a greater one */
 	uint32_t entries;     /* how many of them this process uses */
 	bool complete;        /* another process has the file: it gets no more entries */
 };
@@ -410,7 +410,8 @@ static struct common *take_entry(struct family *f)
 		atomic_store(&c->left, 0);
 		if (f->layout.entry_bytes >= sizeof *c)
 			atomic_store(&c->status.changes, 0);
-		f->entries++;
+		if (!f->entries++)
+			f->number = ++last_number; /* not before: relatives_tell() passes over an empty one */
 		return c;
 	}
 	f->complete = true; /* it is full */
@@ -438,14 +439,26 @@ struct shared_status *relatives_status(struct common *c)
 	return f && f->layout.entry_bytes >= sizeof *c ? &c->status : NULL;
 }
 
-int relatives_to_tell(const struct common *c, uint64_t *told)
+static const struct family *first_after(uint64_t told)
 {
-	const struct family *f = family_of(c);
+	const struct family *first = NULL;
 
-	if (!f || f->number <= *told)
-		return -1;
-	*told = f->number;
-	return f->fd;
+	for (const struct family *f = families; f; f = f->next)
+		if (f->entries && f->number > told && (!first || f->number < first->number))
+			first = f;
+	return first;
+}
+
+void relatives_tell(uint64_t *told, void (*tell)(const void *context, int fd), const void *context)
+{
+	const struct family *f;
+
+	pthread_mutex_lock(&families_lock);
+	for (f = first_after(*told); f; f = first_after(*told)) {
+		*told = f->number;
+		tell(context, f->fd);
+	}
+	pthread_mutex_unlock(&families_lock);
 }
 
 void relatives_drop(struct common *c)

@@ -28,15 +28,15 @@
  * up at once, which says nothing. So the count stays here.
  *
  * That the *last* process of a file has been killed no relative sees. So the process that makes a file sends it to the
- * server that it is attached to (attach.h), before anybody else has it. After the end of a process a server over shared
- * memory looks at slots and bits as a relative does, and has the connections ended that nobody has: relatives_files.py
- * of xts_messages. So it also sees that a process was killed just after the others had closed their copies, while they
- * live. It takes no descriptor of the processes, and nothing for a connection. One more end of a pipe in each process
- * would tell of the last one without a look, but would have to pass over exec, and would not tell of that. What is
- * sent goes no further than this server: after an upgrade the next one has none of these files, and over AF_XDP the
- * agent does not ask for them, since it has no word for the proxy by which it could end a connection. It would need one
- * with keys, sent as GOODBYE is, on a queue of a process that has died. Then connections are kept for 60 s, as those
- * that were passed to other programs are, of which a file does not tell.
+ * server that it is attached to (attach.h), before anybody else has it, and so does each that has a connection of it
+ * from then on. After the end of a process the server looks at slots and bits as a relative does, and has the
+ * connections ended that nobody has: relatives_files.py of xts_messages. So it also sees that a process was killed just
+ * after the others had closed their copies, while they live. It takes no descriptor of the processes, and nothing for a
+ * connection. One more end of a pipe in each process would tell of the last one without a look, but would have to pass
+ * over exec, and would not tell of that. A proxy ends them itself. An agent tells the proxy, by OVER, on the queue of a
+ * process that has sent the file: one that lives, or else the last one that did, since the proxy knows its epoch for a
+ * while. A proxy over shared memory that takes over from another one has none of its files: they are sent again.
+ * What was passed to other programs a file does not tell of: that is kept for 60 s.
  */
 #ifndef XTS_RELATIVES_H
 #define XTS_RELATIVES_H
@@ -106,9 +106,9 @@ void relatives_resume(void);                              /* after a failed exec
 /* In the new program: 0; -ENOENT: it is not such a file, or this process has not that entry; -EPROTONOSUPPORT: another
  * version of this library made the file, and this one cannot read it. */
 int relatives_adopt(const struct relatives_place *place, struct common **out);
-/* A descriptor of the file that the entry is in, for a server to which it has not been told. *told: 0 at first, and
- * then says so for this and earlier files; then the result is -1. */
-int relatives_to_tell(const struct common *c, uint64_t *told);
+/* Tells a server of the files that this process uses, and of which it has not been told. *told: 0 at first. tell() does
+ * not wait. */
+void relatives_tell(uint64_t *told, void (*tell)(const void *context, int fd), const void *context);
 bool relatives_unused(int fd); /* is it such a file, of which nothing was adopted? */
 
 #endif

@@ -119,6 +119,7 @@ static void taken(struct xts_sock *s, const struct call *call)
 	}
 	if (s->own.common) {
 		common_tell_counts(s);
+		common_tell_server(s->stack->channel);
 		progress_need(s->stack); /* the progress thread answers YIELD while the application is elsewhere */
 	}
 	/* If this process is killed, the proxy need not wait for others: most often a parent has closed its copy. */

@@ -9,6 +9,7 @@
 /* how long a connection that no process holds is kept: the longest time that the protocol allows */
 #define CONNECTION_KEEP_MS 60000u
 
+struct channel;
 struct living;
 struct stack;
 struct xts_sock;
@@ -57,6 +58,8 @@ void common_after_fork_parent(struct stack *st);
 bool common_inherited(struct xts_sock *s); /* in the child: it has a copy */
 /* The others can see how much this process, which holds it, has read and sent. */
 void common_tell_counts(struct xts_sock *s);
+/* Who has the other end of the attachment sees in the files when no process has a connection any more. */
+void common_tell_server(struct channel *c);
 void common_tell_shutdown(struct xts_sock *s); /* ... and which directions its program has shut down */
 /* The program shuts a connection down that another process has now and does not give up at once. False: not possible. */
 bool common_shuts_later(struct xts_sock *s, uint8_t bits);

@@ -39,6 +39,7 @@
 #define XTS_ATTACH_TAKEN_MAGIC 0x58545342u     /* "XTSB": the server takes the queue back */
 #define XTS_ATTACH_WAITING_MAGIC 0x58545357u   /* "XTSW": the request waits */
 #define XTS_ATTACH_RELATIVES_MAGIC 0x58545352u /* "XTSR": the process is attached, and shares connections */
+#define XTS_ATTACH_OVER_MAGIC 0x5854534fu      /* "XTSO": the same, to who says OVER to the proxy for it */
 #define XTS_ATTACH_VERSION 2u
 #define XTS_ATTACH_TOKEN_BYTES_MAX 300u
 
@@ -175,7 +176,8 @@ struct xts_attach_taken {
  * From a process that is attached, with a descriptor of a file that says which processes have its connections
  * (relatives.h). When a process has ended, the server sees there which connections nobody has any more. Only to a
  * server that has said in its reply that it wants it. Without it the proxy keeps these for as long as their last holder
- * has said.
+ * has said. A server that is not the proxy has to say it to the proxy (OVER, PROTOCOL.md): it is told with
+ * XTS_ATTACH_OVER_MAGIC, and only if that feature is in force, since older proxies end a link at this message.
  */
 struct xts_attach_relatives {
 	uint32_t magic, version;
@@ -207,8 +209,11 @@ struct xts_attachment {
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request,
 	       int timeout_ms);
 
-/* Sends the server a file of relatives (xts_attach_relatives). Does not wait, and may fail: then it does not have it. */
-void xts_attach_tell_relatives(const struct xts_attachment *attachment, int fd);
+/* Is the other end of the attachment the proxy? Else it is an agent. */
+bool xts_attach_is_proxy(const struct xts_attachment *attachment);
+/* Sends the server a file of relatives (xts_attach_relatives). over: the proxy takes OVER. Does not wait, and may fail:
+ * then it does not have it. */
+void xts_attach_tell_relatives(const struct xts_attachment *attachment, int fd, bool over);
 
 /* Closes the queue and the connection. */
 void xts_detach(struct xts_attachment *attachment);

@@ -83,5 +83,8 @@ bool relay_from_processes(struct relay *r);
 void relay_process_end(struct process *p, int error);
 /* GOODBYE for a process that has ended. False: there is no room for it now. */
 bool relay_say_goodbye(struct relay *r, struct process *p);
+/* The agent says that no process has these connections any more. It is said on the trunk, or not at all if there is no
+ * room now. */
+void relay_say_over(struct relay *r, uint64_t epoch, const uint8_t *keys, uint32_t bytes);
 
 #endif

@@ -153,7 +153,7 @@ static int link_open(struct relay *r)
 		.largest_message = xts_packets_bytes(r->trunk),
 		.head_bytes = r->trunk->head_bytes,
 		.features = XTS_FEATURE_RELAY | XTS_FEATURE_MOVE_RELAYED | XTS_FEATURE_RESUME_RELAYED |
-			    xts_packets_features(r->trunk),
+			    XTS_FEATURE_OVER | xts_packets_features(r->trunk),
 		.required = XTS_FEATURE_RELAY,
 		.epoch = c->epoch,
 		.pid = (uint32_t)getpid(),

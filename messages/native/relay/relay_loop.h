@@ -14,6 +14,9 @@
  * wait stay in the process's own memory. Towards a process, its own link is the limit: the proxy sends no more than
  * fits into its memory. A process that does not return memory although it acknowledges frames is ended.
  *
+ * What the agent knows of connections that no process has (OVER) the relay says on the trunk, in no channel: the
+ * process that had told of them has most often ended.
+ *
  * The agent sends orders over a socket (SOCK_SEQPACKET) and gets reports over it. The relay outlives it: as long as it
  * has processes it waits for the next agent at a socket that listens (relay_agents.c). It ends when the proxy refuses
  * the trunk, or another proxy says that it knows none. Its processes see that by the end of their bells. A proxy that
@@ -33,8 +36,12 @@ enum xts_relay_what {
 	XTS_RELAY_UP = 3,     /* report: processes can be served from now on */
 	XTS_RELAY_ENDED = 4,  /* report: a process has gone, or was ended with error */
 	XTS_RELAY_DOWN = 5,   /* the last report: error is the reason */
+	/* order: OVER is to be said. geometry has the epoch; its token is the payload, at most
+	 * XTS_RELAY_OVER_BYTES_MAX. A relay that does not know it says nothing */
+	XTS_RELAY_OVER = 6,
 };
 
+#define XTS_RELAY_OVER_BYTES_MAX 256u
 #define XTS_RELAY_STATE_MAGIC 0x58525331u
 /* Of the state, and of orders and reports: agent and relay may be of two releases. */
 #define XTS_RELAY_STATE_VERSION 1u

@@ -101,6 +101,8 @@ static void obey(struct relay *r, const struct xts_relay_order *order, const int
 	close_all(fds, count);
 	if (order->what == XTS_RELAY_REMOVE)
 		process_gone(r, order->number);
+	if (order->what == XTS_RELAY_OVER)
+		relay_say_over(r, order->geometry.epoch, order->geometry.token, order->geometry.token_bytes);
 }
 
 /* False: there is no order to read. */

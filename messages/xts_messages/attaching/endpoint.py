@@ -42,6 +42,8 @@ from xts_messages.services.unix_listener import listen_at
 SO_PEERPIDFD = 77  # Linux 6.5; not in Python 3.11's socket module
 REQUEST_BYTES = int(ffi.sizeof("struct xts_attach_request"))
 RELATIVES = struct.pack("=II", lib.XTS_ATTACH_RELATIVES_MAGIC, lib.XTS_ATTACH_VERSION)
+#: The same, where the proxy takes OVER: to an agent.
+RELATIVES_OVER = struct.pack("=II", lib.XTS_ATTACH_OVER_MAGIC, lib.XTS_ATTACH_VERSION)
 CREDENTIALS = struct.Struct("=iII")
 CONNECTIONS_MAX = 4096
 UNSETTLED_MAX = 512  # connections of one user that have no grant yet; not for root
@@ -166,6 +168,7 @@ class Endpoint:
         grant_wait_s: float = 1.0,
         ended_keep_s: float = 0.0,
         over: Callable[[Attached, list[int]], None] | None = None,
+        told_by: bytes = RELATIVES,
         adopted: Callable[[], Iterable[Adopted]] = tuple,
         queues: Callable[[], Iterable[Queues]] = tuple,
         listener: socket.socket | None = None,
@@ -177,11 +180,11 @@ class Endpoint:
         refused(peer, reason): a process has got no queue, and has received the same sentence. per_uid_max: attachments
         of one user at a time, not for root; 0: no limit. ended_keep_s: for how long processes that were killed are
         listed. over(attached, keys): no process has connections with these keys any more, of which this one has told
-        (relatives_files.py); None: what processes tell is ignored. adopted: processes to list in addition to those that
-        are attached, with empty status pages. queues: the queues that exist, for clients that ask. listener: a socket
-        that listens at path already, for example from systemd; its file is left alone. warn: gets a sentence when
-        something has happened to the socket's file. OSError EADDRINUSE: another server serves path; ENOTSOCK: path is
-        something else.
+        (relatives_files.py), by messages that are told_by; None: what processes tell is ignored. adopted: processes to
+        list in addition to those that are attached, with empty status pages. queues: the queues that exist, for clients
+        that ask. listener: a socket that listens at path already, for example from systemd; its file is left alone.
+        warn: gets a sentence when something has happened to the socket's file. OSError EADDRINUSE: another server
+        serves path; ENOTSOCK: path is something else.
         """
         self.path = Path(path)
         self._mode = mode
@@ -194,6 +197,7 @@ class Endpoint:
         self._grant_wait_s = grant_wait_s
         self._killed = EndedProcesses(ended_keep_s)
         self._wants_relatives = over is not None
+        self._told_by = told_by
         self._relatives = RelativesFiles(over or (lambda attached, keys: None))
         self._adopted = adopted
         self._queues = queues
@@ -477,7 +481,7 @@ class Endpoint:
         relatives, or what is ignored."""
         with contextlib.suppress(BlockingIOError, InterruptedError):
             data, fds, _, _ = socket.recv_fds(connection.socket, 64, 1, socket.MSG_CMSG_CLOEXEC)
-            if self._wants_relatives and connection.attached and fds and data == RELATIVES:
+            if self._wants_relatives and connection.attached and fds and data == self._told_by:
                 self._relatives.add(fds.pop(), connection.attached, connection.uid)
             _close_all(tuple(fds))
             if not data:
@@ -641,8 +645,7 @@ class Endpoint:
         if connection.pidfd >= 0:
             os.close(connection.pidfd)
         if attached:
-            self._relatives.died()
-        if attached:
+            self._relatives.died(attached)
             self._on_released(attached)  # the callback may still read its page
             if attached.status_fd >= 0:
                 os.close(attached.status_fd)

@@ -11,6 +11,9 @@ has not run yet (after fork), or runs another program (exec), counts as alive fo
 when two looks find it with the same key, and nobody has it or keeps it for others. What was passed to other programs is
 left alone, since they are not in the file.
 
+Several processes of a file send it. What is found is said with the one that sent it last of those that live, or else
+with the one that died last: an agent has to name a process that the proxy still knows.
+
 A process can write to all of a file of its own, and send any descriptor. So only sealed memory is read, which cannot
 become shorter, and never waits for anybody. What a wrong file can achieve is that connections end whose keys its
 process knows, and it could end these anyway. Files are limited in number, and looks in their share of the time.
@@ -51,7 +54,8 @@ _Owner = TypeVar("_Owner", bound=Hashable)
 @dataclass(slots=True, eq=False)
 class _File(Generic[_Owner]):
     fd: int
-    owner: _Owner
+    owners: list[_Owner]  # those that live, in the order in which they have sent it
+    last: _Owner  # that is to be named if none of these lives
     uid: int
     entries: int
     entries_at: int
@@ -61,12 +65,16 @@ class _File(Generic[_Owner]):
     starting: dict[int, tuple[int, float]] = field(default_factory=dict)  # slots: what is in it, and since when
     empty: bool = False  # the last look has found no connection
 
+    @property
+    def owner(self) -> _Owner:
+        return self.owners[-1] if self.owners else self.last
+
 
 class RelativesFiles(Generic[_Owner]):
     """The files that an endpoint has. Who owns it calls look() when timeout_s() is over."""
 
     def __init__(self, over: Callable[[_Owner, list[int]], None], now: Callable[[], float] = time.monotonic) -> None:
-        """over(owner, keys): no process has these connections any more."""
+        """over(owner, keys): no process has these connections any more; owner is one that has sent the file."""
         self._over = over
         self._now = now
         self._files: dict[tuple[int, int], _File[_Owner]] = {}  # by device and inode, oldest first
@@ -87,16 +95,26 @@ class RelativesFiles(Generic[_Owner]):
         except OSError:
             os.close(fd)
             return
+        if (known := self._files.get(key)) and known.uid == uid:
+            os.close(fd)
+            if owner in known.owners:
+                known.owners.remove(owner)
+            known.owners.append(owner)
+            return
         self._forget(key)
-        of_user = [known for known, one in self._files.items() if one.uid == uid]
+        of_user = [number for number, one in self._files.items() if one.uid == uid]
         if len(of_user) >= FILES_OF_A_USER_MAX:
             self._forget(of_user[0])
         elif len(self._files) >= FILES_MAX:
             self._forget(next(iter(self._files)))
         self._files[key] = file
 
-    def died(self) -> None:
-        """A process has ended that was attached."""
+    def died(self, owner: _Owner) -> None:
+        """A process has ended that was attached, whether it has sent a file or not."""
+        for file in self._files.values():
+            if owner in file.owners:
+                file.owners.remove(owner)
+                file.last = owner
         now = self._now()
         self._until, self._pause = now + LOOKS_S, FIRST_S
         if self._files:
@@ -205,7 +223,7 @@ def _opened(fd: int, owner: _Owner, uid: int) -> tuple[tuple[int, int], _File[_O
     )
     if not is_sound:
         raise OSError(errno.EINVAL, "not sound")
-    return (status.st_dev, status.st_ino), _File(fd, owner, uid, entries, entries_at, entry_bytes)
+    return (status.st_dev, status.st_ino), _File(fd, [owner], owner, uid, entries, entries_at, entry_bytes)
 
 
 def _written(file: _File[_Owner]) -> Iterator[range]:

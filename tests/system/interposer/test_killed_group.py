@@ -26,10 +26,6 @@ SOON_S = 5.0
 Connect = Callable[[int], socket.socket]
 
 
-#: Over AF_XDP they are kept for a minute: DIFFERENCES.md.
-only_on_shm = pytest.mark.parametrize("place", ["shm"], indirect=True)
-
-
 @pytest.fixture
 def connect(place: Place) -> Iterator[Connect]:
     with ExitStack() as undo:
@@ -74,7 +70,6 @@ def still_there(connections: Iterable[socket.socket], seconds: float) -> int:
     return sum(not has_ended(connection, until) for connection in connections)
 
 
-@only_on_shm
 def test_all_are_killed_at_once(place: Place, connect: Connect) -> None:
     """In a chain of forks and an exec; connections that only their process has used, and some that moved."""
     with place.start([sys.executable, PROGRAM, "all"]) as program:
@@ -92,7 +87,6 @@ def test_all_are_killed_at_once(place: Place, connect: Connect) -> None:
         assert not still_there(clients, SOON_S)
 
 
-@only_on_shm
 def test_one_is_killed_just_after_the_other_has_closed(place: Place, connect: Connect) -> None:
     """The other one goes on, and keeps what it has not closed."""
     with place.start([sys.executable, PROGRAM, "closer"]) as program:

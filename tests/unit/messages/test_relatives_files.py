@@ -39,7 +39,7 @@ class Server:
 
     def add(self, file: File, owner: str = "one", uid: int = 7) -> None:
         self.files.add(os.dup(file.fd), owner, uid)
-        self.files.died()
+        self.files.died("nobody")
 
     def looks(self, times: int = 2) -> list[tuple[str, list[int]]]:
         for _ in range(times):
@@ -156,7 +156,7 @@ def test_a_process_that_starts_is_waited_for(server: Server, file: File) -> None
     server.add(file)
     assert server.looks(4) == []
     server.clock.now += relatives_files.STARTS_S
-    server.files.died()
+    server.files.died("nobody")
     assert server.looks(2) == [("one", [KEY])]
 
 
@@ -179,7 +179,7 @@ def test_looks_end(server: Server, file: File, locked: Locked) -> None:
     assert server.files.timeout_s() == pytest.approx(relatives_files.FIRST_S)
     server.looks(round(relatives_files.LOOKS_S / relatives_files.LAST_S) + 1)
     assert server.files.timeout_s() is None
-    server.files.died()
+    server.files.died("nobody")
     assert server.files.timeout_s() == pytest.approx(relatives_files.FIRST_S)
 
 
@@ -245,9 +245,9 @@ def test_any_content_is_survived(server: Server, file: File) -> None:
     server.looks(4)
     for _ in range(50):
         os.pwrite(file.fd, os.urandom(end - SLOTS_AT), SLOTS_AT)
-        server.files.died()
+        server.files.died("nobody")
         server.looks(2)
     with suppress(OSError):
         os.pwrite(file.fd, b"\xff" * SLOTS_AT, 0)  # what was read of it at first stays
-    server.files.died()
+    server.files.died("nobody")
     server.looks(2)
