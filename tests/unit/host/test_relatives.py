@@ -90,6 +90,73 @@ def test_a_slot_of_a_dead_process_that_another_takes_at_that_moment(tmp_path: Pa
     assert done.stdout.splitlines() == ["dead: 1", "reused: 1", "others have it: 1", "now: 0"]
 
 
+#: What a server is told, and what the next one is told then. Each line has the files, by the order of their making.
+TOLD = r"""
+#include "processes/relatives.c"
+
+#include <stdio.h>
+
+struct xts_own_hooks xts_own_hooks;
+
+void xts_own_close(int fd) { close(fd); }
+void xts_release(void *memory) { free(memory); }
+uint64_t now_ns(void) { return 1; }
+
+static struct family *made[4];
+
+static void tell(const void *context, int fd)
+{
+	for (unsigned i = 0; i < 4; i++)
+		if (made[i] && made[i]->fd == fd)
+			printf("%u", i);
+}
+
+static void tells(uint64_t *told)
+{
+	relatives_tell(told, tell, NULL);
+	printf(".\n");
+}
+
+int main(void)
+{
+	uint64_t told = 0, next = 0;
+	struct common *c;
+
+	relatives_begin();
+	made[0] = families;
+	tells(&told); /* it is empty */
+	made[1] = join(dup(made[0]->fd), 5, &own_layout, sizeof(struct relatives_file)); /* as an inherited one */
+	made[1]->entries = 1;
+	made[1]->complete = true;
+	tells(&told);
+	c = relatives_add(); /* in the first */
+	tells(&told);
+	tells(&told);
+	made[0]->complete = true;
+	relatives_add();
+	made[2] = incomplete();
+	tells(&told);
+	tells(&next);
+	relatives_drop(c);
+	made[0] = NULL;
+	next = 0;
+	tells(&next);
+	return 0;
+}
+"""
+
+
+def test_a_server_is_told_of_each_file_once(tmp_path: Path) -> None:
+    """Whichever of them gets its first connection later."""
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(TOLD)
+    includes = [f"-I{NATIVE}", f"-I{TOP / 'messages' / 'native'}"]
+    command = [compiler(), "-std=c11", "-D_GNU_SOURCE", "-w", *includes, "-o", str(program), str(source), "-lpthread"]
+    subprocess.run(command, check=True, timeout=60)
+    done = subprocess.run([str(program)], check=True, timeout=60, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.splitlines() == [".", "1.", "0.", ".", "2.", "102.", "12."]
+
+
 #: Files that other versions have made: their entries are longer and lie elsewhere. What it prints: the result for each.
 OTHER_VERSIONS = r"""
 #include "processes/relatives.c"

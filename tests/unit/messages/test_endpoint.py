@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.messages.test_relatives_files import File as RelativesFile
 from xts_messages._native import ffi, lib
 from xts_messages.attaching import endpoint
 from xts_messages.attaching import endpoint as endpoint_module
 from xts_messages.attaching.attach import attach, list_attachments, list_queues
-from xts_messages.attaching.endpoint import Attached, Endpoint, Grant, NotReady, Peer, Queues
+from xts_messages.attaching.endpoint import RELATIVES, RELATIVES_OVER, Attached, Endpoint, Grant, NotReady, Peer, Queues
 from xts_messages.attaching.status_page import read_status_page
 from xts_messages.queues.queue import Queue
 from xts_messages.queues.queue_kinds import PROXY
@@ -122,6 +123,23 @@ def test_no_descriptor_is_left_behind(server: Server) -> None:
     until(lambda: len(server.released) == 2)
     server.queues[1].close()
     assert count_descriptors() == before
+
+
+@pytest.mark.parametrize("told_by", [RELATIVES, RELATIVES_OVER])
+def test_files_of_relatives_come_by_one_word(server: Server, told_by: bytes) -> None:
+    """An older library sends them to an agent by another one: its proxy may be older, too."""
+    server.endpoint._wants_relatives, server.endpoint._told_by = True, told_by
+    other = RELATIVES if told_by == RELATIVES_OVER else RELATIVES_OVER
+    with attach(str(server.endpoint.path)) as attachment, socket.socket(fileno=os.dup(attachment.fileno())) as says:
+        for word in (other, told_by, other):
+            file = RelativesFile()
+            file.slot(0)
+            file.entry(0, 0)
+            socket.send_fds(says, [word], [file.fd])
+            os.close(file.fd)
+        until(lambda: server.endpoint._relatives.count)
+        with attach(str(server.endpoint.path)):  # all has been read by then
+            assert server.endpoint._relatives.count == 1
 
 
 def test_the_window_asked_for_is_the_most(server: Server) -> None:

@@ -123,6 +123,43 @@ def test_what_nobody_has_is_told_once(server: Server, file: File) -> None:
     assert server.files.count == 0
 
 
+@pytest.mark.parametrize(
+    ("senders", "dead", "named"),
+    [
+        ("abc", "", "c"),
+        ("abca", "", "a"),
+        ("abc", "c", "b"),
+        ("abc", "cb", "a"),
+        ("abc", "acb", "b"),
+        ("abc", "cbaxy", "a"),
+        ("ab", "ba", "a"),
+        ("a", "a", "a"),
+    ],
+)
+def test_who_is_named_of_those_that_have_sent_it(
+    server: Server, file: File, senders: str, dead: str, named: str
+) -> None:
+    """The last of those that live, or else the one that died last; x and y have sent nothing."""
+    file.slot(0)
+    file.entry(0, 0)
+    for sender in senders:
+        server.add(file, sender)
+    assert server.files.count == 1
+    for one in dead:
+        server.files.died(one)
+    assert server.looks() == [(named, [KEY])]
+
+
+def test_another_user_sends_it(server: Server, file: File) -> None:
+    """It is the sender's from then on, and there is one file of it."""
+    file.slot(0)
+    file.entry(0, 0)
+    server.add(file, "one", uid=7)
+    server.add(file, "two", uid=8)
+    server.files.died("two")
+    assert server.files.count == 1 and server.looks() == [("two", [KEY])]
+
+
 def test_one_that_lives_keeps_what_it_has(server: Server, file: File, locked: Locked) -> None:
     for slot in (0, 1):
         file.slot(slot)
