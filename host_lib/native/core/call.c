@@ -44,6 +44,15 @@ static bool is_about_turns(uint8_t type)
 	return type == XTS_CMD_PARK || type == XTS_CMD_CLAIM || type == XTS_CMD_TAKE;
 }
 
+/* What else the socket has to send leaves before a request, unless the proxy does not know it yet: then this is the
+ * first of its requests, and the rest waits for the answer. */
+static bool is_next(struct xts_sock *s)
+{
+	bool unknown = !s->proxy_id && s->own.moved == NOT_MOVED && !(s->todo & TODO_CLOSE);
+
+	return unknown || outbox_flush_socket(s);
+}
+
 /* Waits for the socket's turn and for a slot: after that nothing may be assumed of what was true before. */
 static int call_begin(struct xts_sock *s, uint8_t type, bool makes, struct xts_tx_slot *slot)
 {
@@ -69,7 +78,7 @@ static int call_begin(struct xts_sock *s, uint8_t type, bool makes, struct xts_t
 				return r;
 			continue;
 		}
-		r = outbox_flush_socket(s) ? channel_slot(st, slot) : -EAGAIN;
+		r = is_next(s) ? channel_slot(st, slot) : -EAGAIN;
 		if (r != -EAGAIN)
 			return r;
 		channel_pump(st);

@@ -95,6 +95,42 @@ def test_a_child_joins_the_listener_of_a_parent_that_sleeps(kind: str) -> None:
             assert connection.recv(4) == b"ping"
 
 
+DATAGRAMS_OF_CHILDREN = """
+import os, socket, sys
+for kept in range(2):
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind((sys.argv[1], 0))
+    print(sock.getsockname()[1], flush=True)
+    if os.fork() == 0:
+        while True:
+            data, peer = sock.recvfrom(100)
+            sock.sendto(data, peer)
+    if not kept:
+        sock.close()
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_children_that_sleep_for_datagrams_go_on(kind: str, crashes: int = 3) -> None:
+    """They say that they wait before the next process knows the socket. One socket its parent has, too."""
+    with crashing(kind) as where, where.place.program(["-c", DATAGRAMS_OF_CHILDREN, where.place.address]) as process:
+        assert process.stdout
+        ports = [int(process.stdout.readline()) for _ in range(2)]
+
+        def served(port: int) -> bool:
+            with suppress(OSError):
+                return where.place.datagram(port) == b"question"
+            return False
+
+        for port in ports:
+            wait(lambda port=port: served(port), "children that serve", 10)
+        for number in range(crashes):
+            where.crash(SIGNALS[number % 2])
+            for port in ports:
+                wait(lambda port=port: served(port), "children that serve after a crash", 10)
+
+
 IN_TURNS = """
 import os, socket, sys, time
 
