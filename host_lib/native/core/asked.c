@@ -12,7 +12,8 @@
  * program leaves the group (asked_groups.c).
  *
  * listen() is not in the list: the backlog is in the socket, and to listen is the last thing that is done. Until then
- * no connection can come, which would come without the protocols or filters that are still to follow.
+ * no connection can come, which would come without the protocols or filters that are still to follow. One option has to
+ * come after it (asked_play_listening()).
  *
  * Connections have no list: what was asked of one is gone when it is. So a socket's list ends when it connects. What
  * CONNECT carries is kept until it is answered: the next process of the proxy may be sent it (next_proxy.h).
@@ -266,6 +267,16 @@ static int ask_again(struct xts_sock *s, const struct asked *e)
 	return r;
 }
 
+/* With it off, a socket does not begin to listen on a port where others listen. A program that has turned it off did so
+ * when it listened already: here, too. */
+static bool is_asked_of_listener(const struct xts_sock *s, const struct asked *e)
+{
+	static const uint8_t off[sizeof(int)];
+
+	return kind_of(s)->accepts && e->type == XTS_CMD_SETSOCKOPT && e->level == SOL_SOCKET &&
+	       e->option == SO_REUSEPORT && e->length >= sizeof off && !memcmp(e->value, off, sizeof off);
+}
+
 int asked_play(struct xts_sock *s)
 {
 	int r = kind_of(s)->ask_first(s);
@@ -281,11 +292,24 @@ int asked_play(struct xts_sock *s)
 				return r;
 		}
 		bound |= e->type == XTS_CMD_BIND;
+		if (bound && is_asked_of_listener(s, e))
+			continue;
 		r = e->type == XTS_CMD_BIND ? bind_again(s, e) : ask_again(s, e);
 		if (r)
 			return r;
 	}
 	return bound ? 0 : kind_of(s)->bind_chosen(s);
+}
+
+int asked_play_listening(struct xts_sock *s)
+{
+	for (const struct asked *e = *after_bind(&s->cold->asked); e; e = e->next) {
+		int r = is_asked_of_listener(s, e) ? ask_again(s, e) : 0;
+
+		if (r)
+			return r;
+	}
+	return 0;
 }
 
 int asked_push_again(struct xts_sock *s)

@@ -34,9 +34,10 @@ void asked_release(struct asked *e); /* it has not been carried out */
 int asked_play(struct xts_sock *s);
 int asked_bind(struct xts_sock *s, struct xts_endpoint local); /* a part of it: BIND of the same address; waits */
 bool asked_anything(const struct xts_sock *s);
-bool asked_is_push(int32_t request);         /* of IOCTL */
-bool asked_pushes(const struct xts_sock *s); /* are there protocols among it? */
-int asked_push_again(struct xts_sock *s);    /* a part of it: the pushes, onto a listener that is there; waits */
+bool asked_is_push(int32_t request);          /* of IOCTL */
+bool asked_pushes(const struct xts_sock *s);  /* are there protocols among it? */
+int asked_play_listening(struct xts_sock *s); /* what may come only when it listens again; waits */
+int asked_push_again(struct xts_sock *s);     /* a part of it: the pushes, onto a listener that is there; waits */
 /* Has the program set this option, and is it in the list? */
 bool asked_option(const struct xts_sock *s, int level, int option);
 void asked_forget(struct xts_sock *s);

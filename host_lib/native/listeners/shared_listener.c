@@ -112,7 +112,7 @@ static int renew(struct xts_sock *s)
 		r = listen_as_member(s);
 	if (!r && !at_once)
 		r = s->state == TCP_STATE_LISTEN ? ask_to_share(s) : 0;
-	return r;
+	return r ? r : asked_play_listening(s);
 }
 
 int share_join(struct xts_sock *s)

@@ -181,7 +181,8 @@ static int make(struct xts_sock *s)
 		return kind_of(s)->join(s);
 	/* a listener that was claimed has all but its protocols */
 	r = s->proxy_id ? asked_push_again(s) : asked_play(s);
-	return r ? r : kind_of(s)->listen_again(s);
+	r = r ? r : kind_of(s)->listen_again(s);
+	return r ? r : asked_play_listening(s);
 }
 
 static void describe(const struct xts_sock *s, char *text, size_t bytes)

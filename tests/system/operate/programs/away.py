@@ -24,6 +24,7 @@ ADDRESS = ""
 PORT = 0
 DEADLINE_S = 10.0
 SO_ATTACH_FILTER = 26
+PR_SET_PDEATHSIG = 1
 LOW_PORT = 923  # nobody has it in /etc/services
 NOBODY = 65534
 SCRIPTS: dict[str, Callable[[], None]] = {}
@@ -570,6 +571,28 @@ def a_port_that_another_has_taken() -> None:
     step("free")
     step("ask")
     answer(stream)
+
+
+@script
+def a_port_of_several_that_is_not_for_more() -> None:
+    """Three listeners have it, in a child, too. All have turned SO_REUSEPORT off meanwhile."""
+    listeners = [socket.create_server((ADDRESS, PORT), reuse_port=True) for _ in range(3)]
+    for sock in listeners:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
+    child = os.fork()
+    if child == 0:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        threading.Event().wait()
+    step("end")
+    for sock in listeners:
+        until_down(sock)
+    step("start")
+    for sock in listeners:
+        until_back(sock)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT) == 0
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def main() -> None:
