@@ -1,7 +1,7 @@
 /*
  * sendfile() and splice() with an offloaded socket at one end: these copy one page or a few at a time. Nothing is
  * removed from one end before the other has accepted it. A file is read at an offset that advances only by what was
- * sent, a pipe is read through a duplicate (tee), a socket with MSG_PEEK.
+ * sent, a pipe is read through a duplicate (tee), a connection with MSG_PEEK. A datagram is removed first.
  */
 #include "preload.h"
 
@@ -297,6 +297,45 @@ static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
 	return done ? (ssize_t)done : r;
 }
 
+static bool is_datagrams(int s)
+{
+	int type = 0;
+	socklen_t length = sizeof type;
+
+	return XTS(xts_getsockopt(s, SOL_SOCKET, SO_TYPE, &type, &length)) == 0 && type == SOCK_DGRAM;
+}
+
+/* How much fits, if the pipe is writable and nobody else writes to it. */
+static size_t room_of(int pipe_out)
+{
+	int size = real()->fcntl(pipe_out, F_GETPIPE_SZ), used = 0;
+
+	if (size < 0 || real()->ioctl(pipe_out, FIONREAD, &used) < 0 || size - used < PIPE_BUF)
+		return PIPE_BUF;
+	return (size_t)(size - used);
+}
+
+/* One datagram, an empty one too: of what does not fit, the rest is lost, as with recv(). As in the kernel, the pipe is
+ * waited for first. */
+static ssize_t datagram_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
+{
+	size_t room;
+	char *buffer;
+	ssize_t r;
+
+	if (pipe_is_broken(pipe_out) || pipe_is_ready(pipe_out, POLLOUT, pipe_waits(pipe_out, flags), NULL) < 0)
+		return -1;
+	room = room_of(pipe_out);
+	buffer = buffer_of(bytes < room ? bytes : room);
+	if (!buffer)
+		return -1;
+	r = XTS(xts_recv(s, buffer, bytes < room ? bytes : room, 0));
+	if (r > 0)
+		r = real()->write(pipe_out, buffer, (size_t)r);
+	release(buffer);
+	return r;
+}
+
 static bool is_pipe(int fd)
 {
 	struct stat status;
@@ -331,6 +370,8 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 			       from < 0 ? in_offset : out_offset))
 		return -1;
 	xts_cancellation_point();
-	return from < 0 ? CALL_AGAIN(pipe_to_socket(in, to, bytes, flags)) :
-			  CALL_AGAIN(socket_to_pipe(from, out, bytes, flags));
+	if (from < 0)
+		return CALL_AGAIN(pipe_to_socket(in, to, bytes, flags));
+	return is_datagrams(from) ? CALL_AGAIN(datagram_to_pipe(from, out, bytes, flags)) :
+				    CALL_AGAIN(socket_to_pipe(from, out, bytes, flags));
 }

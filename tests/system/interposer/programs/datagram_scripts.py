@@ -81,6 +81,27 @@ def what_the_device_cannot_send() -> None:
 
 
 @script("datagrams")
+def splice_takes_one_at_a_time() -> None:
+    """Whole if the pipe has room, and an empty one, too."""
+    one, two = _made(), _bound()
+    one.connect(two.getsockname())
+    assert kind_of(two.fileno()) == OFFLOADED
+    read_end, write_end = os.pipe()
+    sizes = (3, 6, 0, 20_000, 5)
+    for size in sizes:
+        one.send(b"x" * size)
+    two.settimeout(None)
+    for size in sizes:
+        most = 2 if size == 6 else size
+        room = ctypes.c_size_t(2 if size == 6 else 65536)
+        assert libc("splice", two.fileno(), None, write_end, None, room, 0) == most
+        assert not size or len(os.read(read_end, 65536)) == most
+    two.setblocking(False)
+    call = ("splice", two.fileno(), None, write_end, None, ctypes.c_size_t(100), 0)
+    assert errno_of(lambda: libc(*call)) == errno.EAGAIN
+
+
+@script("datagrams")
 def filter_before_the_decision() -> None:
     """It is kept as a program: the program's memory may be gone when the socket moves to the device."""
     receiver, sender, free, large = _made(), _made(), _made(), _made()
