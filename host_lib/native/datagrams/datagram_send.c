@@ -328,6 +328,8 @@ static ssize_t cork_send(struct xts_sock *s, struct source *src, int flags, cons
 	size_t bytes = src->left;
 	int r;
 
+	if (bytes > UINT16_MAX)
+		return -EMSGSIZE; /* what is pending stays: udp_sendmsg() looks at the length first */
 	if (!cork->data) {
 		r = prepare(s, &cork->about, bytes, flags, message);
 		if (!r)
@@ -339,7 +341,7 @@ static ssize_t cork_send(struct xts_sock *s, struct source *src, int flags, cons
 			return -ENOBUFS;
 		cork->bytes = 0;
 	}
-	r = bytes > UINT16_MAX ? -EMSGSIZE : set_length(s, &cork->about, cork->bytes + bytes);
+	r = set_length(s, &cork->about, cork->bytes + bytes);
 	if (!r && src->faults)
 		r = -EFAULT;
 	if (r)

@@ -123,6 +123,7 @@ def datagram_gathered(c: Calls) -> None:
         send(b"one ", more, where)
         send(b"", more, None)
         send(b"two ", more, elsewhere)
+        send(b"x" * 70_000, 0, where)  # which no datagram can have: the others stay
         send(b"three", 0, where)
         c.note("peer", peer.recv(100).decode())
         c.set(s, socket.IPPROTO_UDP, UDP_CORK, 1)
