@@ -97,7 +97,7 @@ static int ask_first(struct xts_sock *s)
 }
 
 /* The port of a socket that the program has not bound: the device chose it, and peers may know it. If another socket
- * has it now, the device chooses another one, unless that may be this one, made by another process. */
+ * has it now, the device chooses another one, unless that is this very socket, whose key is being renewed. */
 static int bind_chosen(struct xts_sock *s)
 {
 	struct xts_endpoint local = { .ip_version = s->family, .port = s->local.port };
@@ -106,7 +106,7 @@ static int bind_chosen(struct xts_sock *s)
 	if (!local.port)
 		return 0;
 	r = asked_bind(s, local);
-	if (r != -EADDRINUSE || s->cold->sharing.others_may_have)
+	if (r != -EADDRINUSE || (s->cold->sharing.others_may_have && !s->away))
 		return r;
 	memset(&s->local, 0, sizeof s->local);
 	return 0;

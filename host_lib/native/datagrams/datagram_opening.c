@@ -92,7 +92,7 @@ bool message_open_datagram_ack(struct stack *st, const struct xts_head *head, co
 	if (!head->error && !s->closing) {
 		if (!message_credits(s, m->post_credits))
 			return true;
-		if (!s->away) /* else they are asked for again, one after the other */
+		if (!s->away && !(s->call && s->call->makes)) /* else they are asked for again, one after the other */
 			set_addresses(s, &m->local, &m->peer);
 	}
 	message_reply(st, head, XTS_CMD_OPEN_DATAGRAM, head->error ? 0 : m->proxy_id, m->token, NULL, frame, 0, 0);

@@ -18,6 +18,8 @@ SERVED = {
     "reuseaddr_datagrams": 10,
     "reuseport_datagrams": 10,
     "answers": 10,
+    "answers_from_chosen": 10,
+    "bound": 1,
 }
 
 

@@ -146,11 +146,15 @@ def datagrams(*options: int) -> int:
     return came
 
 
-def answers() -> int:
-    """The child answers from the port to which it was sent: as a socket that it would have made again could not."""
+def answers(bind: bool = True) -> int:
+    """The child answers from the port to which it was sent: as a socket that it would have made again could not.
+    `bind`: else the device chooses the port, when something is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, socket.socket(type=socket.SOCK_DGRAM) as client:
-        server.bind((HERE, 0))
-        client.connect(server.getsockname())
+        if bind:
+            server.bind((HERE, 0))
+        else:
+            server.sendto(b"to nobody", (HERE, 9))
+        client.connect((HERE, server.getsockname()[1]))
         client.settimeout(PATIENCE_S)
         with joined(server):
             pass
@@ -167,6 +171,29 @@ def answers() -> int:
     return served
 
 
+def bound() -> int:
+    """A child listens at what its parent has bound. Was its client served?"""
+    with socket.socket() as server:
+        server.bind((HERE, 0))
+        reads, says = os.pipe()
+        if not (first := os.fork()):
+            server.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            os.write(says, b".")
+            signal.pause()
+        os.read(reads, 1)
+        another_key()
+        if not (second := os.fork()):
+            server.listen(8)
+            os.write(says, b".")
+            server.accept()[0].sendall(b"served")
+            os._exit(0)
+        os.read(reads, 1)
+        served = int(is_served(server))
+        end(first)
+        os.waitpid(second, 0)
+    return served
+
+
 KINDS = {
     "listener": listener,
     "reuseport": reuseport,
@@ -174,6 +201,8 @@ KINDS = {
     "reuseaddr_datagrams": lambda: datagrams(socket.SO_REUSEADDR),
     "reuseport_datagrams": lambda: datagrams(socket.SO_REUSEPORT),
     "answers": answers,
+    "answers_from_chosen": lambda: answers(bind=False),
+    "bound": bound,
 }
 
 if __name__ == "__main__":
