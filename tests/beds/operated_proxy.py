@@ -71,7 +71,7 @@ class Proxy:
         finally:
             attachment.close()
 
-    def ended(self, timeout_s: float = 5) -> int:
+    def ended(self, timeout_s: float = 30) -> int:
         return self.process.wait(timeout_s)
 
 
@@ -82,7 +82,7 @@ def user_to_become() -> str:
     return account.pw_name
 
 
-def wait(reached: Callable[[], Any], what: str, timeout_s: float = 5.0) -> None:
+def wait(reached: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not reached():
         assert time.monotonic() < deadline, f"no {what} in {timeout_s} s"
