@@ -36,8 +36,9 @@ struct call {
 	void (*answered)(struct xts_sock *s, const struct call *call);
 };
 
-/* Sends the request and waits for the reply. 0 or -errno; values are in *call. -EBADF: the socket was closed meanwhile,
- * and must not be touched (core/socket.h). PARK, CLAIM and TAKE, which a close sends too, say only what the proxy said. */
+/* Sends the request and waits for the reply. 0 or -errno; values are in *call. -EBADF: the socket was closed
+ * meanwhile, and must not be touched (core/socket.h). PARK, CLAIM and TAKE, which a close sends too, say only what the
+ * proxy said. */
 int call_proxy(struct xts_sock *s, struct call *call);
 int call_proxy_unanswered(struct xts_sock *s, struct call *call);
 /* Is it the same whether it is carried out once or twice? Then it is sent again when the proxy's process has died. */

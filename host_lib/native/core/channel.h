@@ -67,7 +67,7 @@ struct channel {
 	unsigned refused_count, refused_room;
 	struct held *held;
 	struct move move;
-	uint64_t relatives_told; /* the last file of relatives that the server has been told of: relatives_to_tell() */
+	uint64_t relatives_told; /* the last file of relatives that the server has been told of: relatives_tell() */
 	uint64_t looked_ns;      /* when its queue was last looked at, by the coarse clock */
 	uint64_t tended_ns;      /* when time last passed for the link, by that clock, though nobody waited */
 	struct catch_up catch_up;

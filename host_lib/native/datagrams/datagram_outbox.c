@@ -126,9 +126,8 @@ bool datagram_flush(struct xts_sock *s)
 		q->flushed += m.length;
 	}
 	c->pending_bytes -= s->pending_capacity;
-	free(s->pending);
-	s->pending = NULL;
-	s->pending_bytes = s->pending_capacity = q->flushed = 0;
+	outbox_drop_pending(s);
+	q->flushed = 0;
 	q->rest = false;
 	s->todo &= (uint8_t)~(TODO_DATA | TODO_ADVERT);
 	status_data(s);

@@ -1,7 +1,7 @@
 /* The link state machine: frames that come and go in an epoch. link.h has the theory of operation. */
 #include "link/link_inside.h"
 
-/* --- receiving ------------------------------------------------------------------------------------------------------ */
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
 
 /* The link's own frames on an open link, but those that end it. */
 static enum xts_link_verdict receive_control(struct xts_link *link, const struct xts_head *head, const void *frame,
@@ -123,7 +123,7 @@ void xts_link_recycled(struct xts_link *link)
 		link->recycled++;
 }
 
-/* --- sending -------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
 unsigned xts_link_credits(const struct xts_link *link)
 {

@@ -2,7 +2,7 @@
  * question has been sent (CATCH_UP). link.h has the theory of operation. */
 #include "link/link_inside.h"
 
-/* --- clock ---------------------------------------------------------------------------------------------------------- */
+/* --- clock -------------------------------------------------------------------------------------------------------- */
 
 void xts_link_ask_clock(struct xts_link *link)
 {
@@ -38,7 +38,7 @@ enum xts_link_verdict link_receive_clock_ack(struct xts_link *link, const void *
 	return XTS_LINK_CONSUMED;
 }
 
-/* --- catch-up ------------------------------------------------------------------------------------------------------- */
+/* --- catch-up ----------------------------------------------------------------------------------------------------- */
 
 bool xts_link_catch_up(struct xts_link *link)
 {

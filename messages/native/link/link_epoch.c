@@ -43,7 +43,7 @@ int xts_link_init(struct xts_link *link, const struct xts_link_config *config, u
 	return 0;
 }
 
-/* --- its end -------------------------------------------------------------------------------------------------------- */
+/* --- its end ------------------------------------------------------------------------------------------------------ */
 
 void link_go_down(struct xts_link *link, int error, bool tell_peer)
 {
@@ -85,7 +85,7 @@ void xts_link_violated(struct xts_link *link, const char *what)
 	link->violation = what;
 }
 
-/* --- its beginning -------------------------------------------------------------------------------------------------- */
+/* --- its beginning ------------------------------------------------------------------------------------------------ */
 
 static void open_epoch(struct xts_link *link, uint64_t epoch, uint16_t window, uint32_t packet_bytes, uint64_t features)
 {
