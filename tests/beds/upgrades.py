@@ -52,6 +52,10 @@ class Upgrading(ABC):
     @abstractmethod
     def control(self) -> str: ...
 
+    @abstractmethod
+    def log_path(self) -> Path:
+        """Where the proxy that runs writes its log."""
+
     def proxy_state(self) -> str:
         return str(control_socket.ask(self.control(), control_socket.Question("status"))["proxy"]["state"])
 
@@ -71,6 +75,9 @@ class OverSharedMemory(Upgrading):
 
     def control(self) -> str:
         return str(self.directory / "proxy.sock")
+
+    def log_path(self) -> Path:
+        return self.directory / "log"
 
     def begin(self, program: Sequence[str] = PROXY) -> tuple[subprocess.Popen[str], int]:
         """A new proxy starts: its process, and where it says that it is ready."""
@@ -122,6 +129,9 @@ class OverEthernet(Upgrading):
 
     def control(self) -> str:
         return str(self.lab.directory / "proxy.sock")
+
+    def log_path(self) -> Path:
+        return self.lab.log_path(self._name())
 
     def rules(self) -> list[dict[str, Any]]:
         """The rules of the device's card, without how many frames each has met."""

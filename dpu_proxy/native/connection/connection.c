@@ -22,23 +22,33 @@
 
 /* --- making and freeing ------------------------------------------------------------------------------------------- */
 
-struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error)
+/* Its charges, as far as the limits allow. */
+static bool charge(struct channel *ch, int *error)
 {
 	struct worker_state *w = ch->worker;
-	struct connection *c;
 
 	if (!tenant_take(ch->tenant, XTS_USE_CONNECTIONS, 1)) {
 		w->stats.refused_limit++;
 		*error = command_refuse(ch, XTS_REFUSED_CONNECTIONS);
-		return NULL;
+		return false;
 	}
 	while (!tenant_take_socket(ch->tenant)) {
 		if (orphan_gives_way(w, ch->tenant))
 			continue;
 		w->stats.refused_limit++;
 		*error = command_refuse(ch, XTS_REFUSED_SOCKETS);
-		goto no_descriptor;
+		tenant_give(ch->tenant, XTS_USE_CONNECTIONS, 1);
+		return false;
 	}
+	return true;
+}
+
+/* It is charged already. */
+static struct connection *make(struct channel *ch, int fd, uint8_t ip_version, int *error)
+{
+	struct worker_state *w = ch->worker;
+	struct connection *c;
+
 	*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
 	c = calloc(1, sizeof *c);
 	if (!c)
@@ -75,9 +85,20 @@ no_identifier:
 	free(c);
 no_memory:
 	tenant_give_socket(ch->tenant);
-no_descriptor:
 	tenant_give(ch->tenant, XTS_USE_CONNECTIONS, 1);
 	return NULL;
+}
+
+struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error)
+{
+	return charge(ch, error) ? make(ch, fd, ip_version, error) : NULL;
+}
+
+struct connection *connection_new_moved(struct channel *ch, int fd, uint8_t ip_version, int *error)
+{
+	tenant_take_anyway(ch->tenant, XTS_USE_CONNECTIONS, 1);
+	tenant_take_socket_anyway(ch->tenant);
+	return make(ch, fd, ip_version, error);
 }
 
 void connection_close_socket(struct connection *c, bool reset)

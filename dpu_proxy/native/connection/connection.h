@@ -104,6 +104,8 @@ _Static_assert(sizeof(struct connection) <= 408, "memory of a connection");
 /* A new connection with an identifier. fd >= 0: its socket, which it takes over; else it makes one. NULL with *error
  * (positive). */
 struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error);
+/* The same for one that another process of the proxy has had: it exists, so the limits do not refuse it. */
+struct connection *connection_new_moved(struct channel *ch, int fd, uint8_t ip_version, int *error);
 /* The channel's part of it ends, and what the channel and its tenant count for that. The TCP side stays. */
 void connection_leave_channel(struct connection *c);
 /* Frees the connection and closes its socket, by reset if asked. */
@@ -191,11 +193,12 @@ bool connection_send(struct connection *c, uint32_t budget);
 /* Gives a new connection its window, as far as the tenant's limit allows. Returns the post credits to advertise; 0:
  * none. */
 uint32_t connection_grant_window(struct connection *c);
-/* The same for a datagram socket, which has had such a window, of which so much is used. False: there is no room for a
- * window. */
+/* The same for a datagram socket, which has had such a window (0: none), of which so much is used. False: it is a new
+ * one, and there is no room for a window. */
 bool connection_grant_datagrams(struct connection *c, uint32_t before, uint32_t waiting);
-/* The same for a connection with `spilled` bytes in its spill buffer. False: there is no room for a window. */
-bool connection_grant_claimed(struct connection *c, uint32_t spilled);
+/* The same for a connection that comes from another owner, with `spilled` bytes in its spill buffer; at least `least`,
+ * whatever the limit leaves. */
+void connection_grant_claimed(struct connection *c, uint32_t spilled, uint32_t least);
 /* Doubles the window, at most to buffers_window_max(), while half of the tenant's limit is free. */
 void connection_grow_window(struct connection *c);
 /* Sets the size of the window, as far as the tenant's limit allows. It shrinks by keeping credits that are freed. */

@@ -11,6 +11,8 @@
 
 #include "addresses/socket_address.h"
 
+#define CREDITS_LEAST 2u /* a window of which one can be given back */
+
 /* Is it connected, and does nobody but its host know more of it than its TCP side? */
 static int can_be_saved(const struct connection *c)
 {
@@ -80,9 +82,7 @@ int stream_load(struct connection *c, struct tcp_side *from, const struct kind_r
 	struct xts_endpoint peer;
 
 	(void)own;
-	if (!connection_grant_claimed(c, outgoing_credits(&from->out)) ||
-	    (from->pushed && c->window < XTS_ULP_WINDOW_MIN))
-		return ENOBUFS;
+	connection_grant_claimed(c, outgoing_credits(&from->out), from->pushed ? XTS_ULP_WINDOW_MIN : CREDITS_LEAST);
 	tcp_side_move(&c->tcp, from);
 	if (c->tcp.pushed && !pushed_adopt(c)) {
 		tcp_side_move(from, &c->tcp);

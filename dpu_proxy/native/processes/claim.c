@@ -11,7 +11,8 @@
 
 static struct connection *claim(struct channel *ch, struct parked *p, int *error)
 {
-	struct connection *c = connection_new(ch, p->tcp.fd, p->tcp.ip_version, error);
+	struct connection *c = (p->moved ? connection_new_moved : connection_new)(ch, p->tcp.fd, p->tcp.ip_version,
+										  error);
 	uint64_t kept = parked_bytes(p);
 
 	if (!c)

@@ -88,7 +88,7 @@ static void park_again(struct parked *p, bool died)
 
 	p->keep_ms = p->name->keep_ms;
 	p->died = died;
-	p->moved = false;
+	parked_has_settled(p);
 	p->keyed.queue = end_name(p);
 	(void)registry_rename(&p->keyed, key); /* nobody else can have taken it */
 	ledger_parks(p->tcp.fd, p->keyed.tenant, key, p->keep_ms);

@@ -55,6 +55,7 @@ static void keep(struct parked *p, struct worker_state *w, struct xts_tenant *t,
 	tenant_take_anyway(t, XTS_USE_KEPT_BYTES, returned_charge(&p->tcp.returned));
 	tenant_take_anyway(t, XTS_USE_SOCKET_BYTES, (uint64_t)p->tcp.kernel_send + p->tcp.kernel_receive);
 	registry_take_unowned_anyway(t, parked_bytes(p));
+	tenant_take_anyway(t, socket_kinds[p->state]->use, 1); /* its place is not a newcomer's meanwhile */
 	registry_keep(&p->keyed, w, UNCLAIMED_KEEP_MS);
 }
 
@@ -129,7 +130,7 @@ void move_forget_arrived(struct worker_state *w)
 		next = node->next;
 		if (!p || !p->moved || !list_empty(&p->returning))
 			continue;
-		p->moved = false; /* nobody takes it back: its peer hears of its end */
+		parked_has_settled(p); /* nobody takes it back: its peer hears of its end */
 		parked_end(k);
 	}
 	registry_unlock();

@@ -24,6 +24,13 @@ uint64_t parked_bytes(const struct parked *p)
 	       (p->own ? p->own->bytes : 0);
 }
 
+void parked_has_settled(struct parked *p)
+{
+	if (p->moved)
+		tenant_give(p->keyed.tenant, socket_kinds[p->state]->use, 1);
+	p->moved = false;
+}
+
 void parked_become_stale(struct parked *p, uint64_t kept_bytes)
 {
 	struct worker_state *keeper = p->keyed.keeper;
@@ -34,6 +41,7 @@ void parked_become_stale(struct parked *p, uint64_t kept_bytes)
 	p->returner = NULL;
 	returned_drop(&p->coming, keeper, p->keyed.tenant);
 	parked_drop_spilled(p);
+	parked_has_settled(p);
 	registry_give_unowned(p->keyed.tenant, kept_bytes);
 	registry_remove(&p->keyed);
 	p->next_stale = keeper->stale;

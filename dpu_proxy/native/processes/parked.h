@@ -46,6 +46,8 @@ static inline struct parked *parked_of(struct keyed *k)
 
 /* How many bytes it keeps: those for TCP, those of its protocols, and its record. */
 uint64_t parked_bytes(const struct parked *p);
+/* It is no longer as it came from another process of the proxy: from then on only what is kept is charged. */
+void parked_has_settled(struct parked *p);
 /* With the lock held. Frees everything except the struct itself, because an event of this round may point to it; its TCP
  * side has gone, which kept so many bytes. Called in the keeper's thread, except when there are no returned bytes. */
 void parked_become_stale(struct parked *p, uint64_t kept_bytes);

@@ -306,8 +306,7 @@ void registry_take_unowned_anyway(struct xts_tenant *t, uint64_t bytes)
 {
 	tenant_take_anyway(t, XTS_USE_KEPT, 1);
 	tenant_take_anyway(t, XTS_USE_KEPT_BYTES, bytes);
-	tenant_take_anyway(t, XTS_USE_DESCRIPTORS, 1);
-	tenant_take_anyway(t, XTS_USE_SOCKET_BYTES, TENANT_SOCKET_BYTES);
+	tenant_take_socket_anyway(t);
 }
 
 void registry_give_unowned(struct xts_tenant *t, uint64_t bytes)

@@ -142,6 +142,12 @@ bool tenant_take_socket(struct xts_tenant *t)
 	return false;
 }
 
+void tenant_take_socket_anyway(struct xts_tenant *t)
+{
+	tenant_take_anyway(t, XTS_USE_DESCRIPTORS, 1);
+	tenant_take_anyway(t, XTS_USE_SOCKET_BYTES, TENANT_SOCKET_BYTES);
+}
+
 void tenant_give_socket(struct xts_tenant *t)
 {
 	tenant_give(t, XTS_USE_DESCRIPTORS, 1);

@@ -67,6 +67,7 @@ bool tenant_may_log(struct xts_tenant *t, uint64_t now_ns, uint32_t *suppressed)
 #define TENANT_BUFFER_BYTES 4096u
 #define TENANT_SOCKET_BYTES (4096u + 2u * TENANT_BUFFER_BYTES)
 bool tenant_take_socket(struct xts_tenant *t);
+void tenant_take_socket_anyway(struct xts_tenant *t);
 void tenant_give_socket(struct xts_tenant *t);
 
 static inline uint64_t tenant_used(const struct xts_tenant *t, enum xts_resource resource)
