@@ -27,7 +27,14 @@ _FLAGS = [
 _MESSAGES = (TOP / "messages" / "native",)
 _OPENSSL = ("-lssl", "-lcrypto")
 _CLIENT = ["client.c", "pdus.c", "workloads.c", "workloads_many.c", "workloads_threads.c", "workloads_datagrams.c"]
-_CLIENT += ["workloads_processes.c", "workloads_groups.c", "workloads_names.c", "measure.c"]
+_CLIENT += [
+    "connections.c",
+    "workloads_rate.c",
+    "workloads_processes.c",
+    "workloads_groups.c",
+    "workloads_names.c",
+    "measure.c",
+]
 
 
 @dataclass(frozen=True, slots=True)

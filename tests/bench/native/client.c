@@ -22,6 +22,7 @@ static const struct {
 	{ "check", bulk_check },
 	{ "request", requests_one },
 	{ "requests", requests_many },
+	{ "requests-at-rate", requests_at_rate },
 	{ "connect", connects },
 	{ "idle", idle },
 	{ "nvme-digest", nvme_with_digests },

@@ -40,7 +40,7 @@ struct options {
 	/* of datagrams */
 	uint32_t batch;    /* in one call */
 	uint32_t segments; /* of a train */
-	uint32_t rate;     /* a second that the peer sends; 0: as many as it can */
+	uint32_t rate;     /* a second that the peer sends; 0: as many as it can. requests-at-rate: of requests */
 	/* of groups */
 	const char *interface; /* its address: where they are joined */
 	uint32_t groups;       /* to which nothing is sent */
@@ -97,6 +97,7 @@ void nvme_without(const struct options *o);
 void round_trips_on(const struct options *o, int s, size_t bytes, void (*receive)(int s, void *data, size_t bytes));
 void requests_one(const struct options *o);
 void requests_many(const struct options *o);
+void requests_at_rate(const struct options *o);
 void connects(const struct options *o);
 void idle(const struct options *o);
 /* As many processes as connections. */

@@ -1,141 +1,11 @@
 /* Workloads over an epoll set: requests over many connections, connecting and closing, idle connections. */
 #include <errno.h>
 #include <inttypes.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "measure.h"
-#include "net_api.h"
-
-#define EVENTS_MAX 64
-#define STALL_MS 5000 /* nothing at all for so long: the path is stuck */
-
-struct conn {
-	int s;
-	uint32_t got; /* bytes of the response received */
-	uint64_t count, begin_ns;
-	uint8_t *request, *response;
-};
-
-static size_t request_bytes;
-
-/* So many of them, and their buffers, all touched. */
-static struct conn *conns_new(uint32_t count, const struct options *o)
-{
-	struct conn *conns = calloc(count, sizeof(*conns));
-	uint8_t *buffers = malloc(2 * (size_t)count * o->request_bytes);
-
-	if (!conns || !buffers)
-		die("memory");
-	request_bytes = o->request_bytes;
-	memset(buffers, 0, 2 * (size_t)count * request_bytes);
-	for (uint32_t i = 0; i < count; i++) {
-		conns[i].request = buffers + 2 * i * request_bytes;
-		conns[i].response = conns[i].request + request_bytes;
-	}
-	return conns;
-}
-
-static void *set_create(void)
-{
-	void *set = net_api.set_create();
-
-	if (!set)
-		die("epoll set");
-	return set;
-}
-
-static void watch(void *set, int op, int s, uint32_t events, uint32_t index)
-{
-	struct epoll_event event = { .events = events, .data.u32 = index };
-
-	if (net_api.set_ctl(set, op, s, &event))
-		die("epoll_ctl");
-}
-
-static int wait_events(void *set, struct epoll_event *events)
-{
-	int n = net_api.set_wait(set, events, EVENTS_MAX, STALL_MS);
-
-	if (n < 0 && errno != EINTR)
-		die("epoll_wait");
-	if (n == 0) {
-		errno = ETIMEDOUT;
-		die("nothing has happened for 5 s");
-	}
-	return n < 0 ? 0 : n;
-}
-
-static void check_connected(int s)
-{
-	int error = 0;
-	socklen_t length = sizeof(error);
-
-	if (net_api.getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &length))
-		die("getsockopt SO_ERROR");
-	if (error) {
-		errno = error;
-		die("connect");
-	}
-}
-
-/* Opens count connections, at most 64 at a time in the making; leaves them in the set, watched for EPOLLIN. */
-static void open_all(void *set, struct conn *conns, uint32_t count, const struct options *o)
-{
-	struct epoll_event events[EVENTS_MAX];
-	uint32_t begun = 0, done = 0;
-	int one = 1;
-
-	while (done < count) {
-		for (; begun < count && begun - done < EVENTS_MAX; begun++) {
-			conns[begun].s = connect_to(o, SOCK_NONBLOCK);
-			watch(set, EPOLL_CTL_ADD, conns[begun].s, EPOLLOUT, begun);
-		}
-		for (int i = 0, n = wait_events(set, events); i < n; i++) {
-			uint32_t index = events[i].data.u32;
-
-			check_connected(conns[index].s);
-			if (net_api.setsockopt(conns[index].s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)))
-				die("setsockopt TCP_NODELAY");
-			watch(set, EPOLL_CTL_MOD, conns[index].s, EPOLLIN, index);
-			done++;
-		}
-	}
-}
-
-static void send_request(struct conn *c, uint64_t now)
-{
-	memset(c->request, (int)(c->count & 0xff), request_bytes);
-	memcpy(c->request, &c->count, sizeof(c->count));
-	c->begin_ns = now;
-	c->got = 0;
-	if (net_api.send(c->s, c->request, request_bytes, MSG_DONTWAIT) != (ssize_t)request_bytes)
-		die("send");
-}
-
-/* True when a whole response is there, and right. */
-static bool take_response(struct conn *c)
-{
-	ssize_t n = net_api.recv(c->s, c->response + c->got, request_bytes - c->got, MSG_DONTWAIT);
-
-	if (n < 0 && errno == EAGAIN)
-		return false;
-	if (n <= 0) {
-		if (n == 0)
-			errno = ECONNRESET;
-		die("recv");
-	}
-	c->got += (uint32_t)n;
-	if (c->got < request_bytes)
-		return false;
-	if (memcmp(c->request, c->response, request_bytes))
-		die_wrong("response", c->count * request_bytes);
-	c->count++;
-	return true;
-}
+#include "connections.h"
 
 void requests_many(const struct options *o)
 {
@@ -145,16 +15,16 @@ void requests_many(const struct options *o)
 	uint64_t begin_ns, end_ns, now;
 	struct sample from, to;
 	bool measuring = false;
-	void *set = set_create();
+	void *set = set_new();
 
-	open_all(set, conns, o->connections, o);
+	conns_open(set, conns, o->connections, o);
 	now = now_ns();
 	begin_ns = now + (uint64_t)(o->warmup_s * 1e9);
 	end_ns = UINT64_MAX;
 	for (uint32_t i = 0; i < o->connections; i++)
-		send_request(&conns[i], now);
+		request_send(&conns[i], now);
 	while (now < end_ns) {
-		int n = wait_events(set, events);
+		int n = events_wait(set, events);
 
 		now = now_ns();
 		if (!measuring && now >= begin_ns) {
@@ -166,11 +36,11 @@ void requests_many(const struct options *o)
 		for (int i = 0; i < n; i++) {
 			struct conn *c = &conns[events[i].data.u32];
 
-			if (!take_response(c))
+			if (!response_take(c))
 				continue;
 			now = now_ns();
 			intervals_add(&round_trips, now - c->begin_ns);
-			send_request(c, now);
+			request_send(c, now);
 		}
 	}
 	sample_take(&to);
@@ -187,7 +57,7 @@ static int connect_watched(void *set, const struct options *o, uint32_t index)
 {
 	int s = connect_to(o, SOCK_NONBLOCK);
 
-	watch(set, EPOLL_CTL_ADD, s, EPOLLIN, index);
+	events_watch(set, EPOLL_CTL_ADD, s, EPOLLIN, index);
 	return s;
 }
 
@@ -199,7 +69,7 @@ void connects(const struct options *o)
 	uint64_t begin_ns, end_ns = UINT64_MAX, count = 0, now;
 	struct sample from, to;
 	bool measuring = false;
-	void *set = set_create();
+	void *set = set_new();
 	char byte;
 
 	if (!s)
@@ -208,7 +78,7 @@ void connects(const struct options *o)
 	for (uint32_t i = 0; i < o->connections; i++)
 		s[i] = connect_watched(set, o, i);
 	for (;;) {
-		int n = wait_events(set, events);
+		int n = events_wait(set, events);
 
 		now = now_ns();
 		if (!measuring && now >= begin_ns) {
@@ -249,7 +119,7 @@ static void use_queue(void *set, struct conn *conns, const struct options *o)
 	static uint8_t data[32768];
 	struct epoll_event events[EVENTS_MAX];
 
-	open_all(set, conns, EVENTS_MAX, o);
+	conns_open(set, conns, EVENTS_MAX, o);
 	for (int round = 0; round < 256; round++) {
 		for (size_t done = 0; done < sizeof(data);) {
 			ssize_t n = net_api.send(conns[0].s, data + done, sizeof(data) - done, 0);
@@ -264,7 +134,7 @@ static void use_queue(void *set, struct conn *conns, const struct options *o)
 			if (n == 0 || (n < 0 && errno != EAGAIN))
 				die("recv");
 			if (n < 0)
-				wait_events(set, events);
+				events_wait(set, events);
 			done += n > 0 ? (size_t)n : 0;
 		}
 	}
@@ -280,7 +150,7 @@ void idle(const struct options *o)
 	struct conn *conns = conns_new(room, o);
 	struct epoll_event events[EVENTS_MAX];
 	uint32_t answered = 0, asked = 0;
-	void *set = set_create();
+	void *set = set_new();
 	char line[16];
 
 	use_queue(set, conns, o);
@@ -288,16 +158,16 @@ void idle(const struct options *o)
 	fflush(stdout);
 	if (!fgets(line, sizeof(line), stdin))
 		exit(1);
-	open_all(set, conns, o->connections, o);
+	conns_open(set, conns, o->connections, o);
 	printf("{\"state\": \"ready\"}\n");
 	fflush(stdout);
 	if (!fgets(line, sizeof(line), stdin))
 		exit(1);
 	while (answered < o->connections) {
 		for (; asked < o->connections && asked - answered < EVENTS_MAX; asked++)
-			send_request(&conns[asked], now_ns());
-		for (int i = 0, n = wait_events(set, events); i < n; i++)
-			answered += take_response(&conns[events[i].data.u32]);
+			request_send(&conns[asked], now_ns());
+		for (int i = 0, n = events_wait(set, events); i < n; i++)
+			answered += response_take(&conns[events[i].data.u32]);
 	}
 	printf("{\"state\": \"answered\", \"operations\": %u, \"checked\": \"every byte\"}\n", answered);
 }
