@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from xts_lab.free_ports import free_port
+from xts_lab.wire import Wire
 from xts_proxy.status import control_socket
 
 from beds import process_tree
@@ -30,6 +32,9 @@ from beds.restarts import Ethernet, Place, SharedMemory
 
 PROGRAM = Path(__file__).parent.parent / "system" / "operate" / "programs" / "survivor.py"
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV)
+_AFXDP = [pytest.mark.root, pytest.mark.afxdp]
+#: See crashing().
+KINDS = ["shm", *(pytest.param(kind, marks=_AFXDP) for kind in ("afxdp", "relay", "switch"))]
 LISTENERS = 3
 #: A new connection has to be possible in this time after a crash.
 NEW_CONNECTIONS_S = 0.5
@@ -78,8 +83,8 @@ def tls_tables(folder: Path) -> str:
 
 @contextmanager
 def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
-    """A proxy that has an identity for TLS, and trusts AUTHORITY: "shm", "afxdp", or "relay" (there is one queue, which
-    is the relay's)."""
+    """A proxy that has an identity for TLS, and trusts AUTHORITY: "shm", "afxdp", "relay" (there is one queue, which is
+    the relay's), "switch" (frames have heads), or "switch relay"."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-crash-")))
         folder.chmod(0o755)
@@ -88,7 +93,8 @@ def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
             made = stack.enter_context(running(folder, tables, crashes_max=crashes_max, drain_timeout_s=0.2))
             yield Crashing(SharedMemory(folder), made.process.pid, folder / "proxy.sock")
             return
-        place = Ethernet(folder, queues=1, relayed_max=64) if kind == "relay" else Ethernet(folder)
+        queues = {"queues": 1, "relayed_max": 64} if kind.endswith("relay") else {}
+        place = Ethernet(folder, wire=Wire.SWITCH if kind.startswith("switch") else None, **queues)
         stack.callback(place.close)
         place.end("stop")
         configuration = place.lab.directory / "proxy.toml"
@@ -97,7 +103,7 @@ def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
         configuration.write_text(f"{text}\n{tables}")
         place.start()
         bed = Crashing(place, place.lab.records()["proxy"].pid, place.lab.directory / "proxy.sock")
-        if kind == "relay":
+        if queues:
             wait(lambda: any(row["pid"] for row in bed.status()["channels"]), "the relay", 20)
         yield bed
 

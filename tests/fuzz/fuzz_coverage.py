@@ -47,6 +47,7 @@ MAIN: dict[str, tuple[str, ...]] = {
         for name in ("arq", "arq_admit", "arq_sender", "arq_receiver", "arq_congestion")
     ),
     "fuzz_bundle": ("messages/native/decorators/bundle.c",),
+    "fuzz_headed": ("messages/native/decorators/headed.c",),
     "fuzz_parts": ("messages/native/decorators/parts.c",),
     "fuzz_datagram": ("messages/native/wire/datagram.c",),
     "fuzz_mux": ("messages/native/relay/mux.c",),

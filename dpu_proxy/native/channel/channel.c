@@ -72,7 +72,7 @@ static struct xts_queue *place(struct placing *p, struct xts_queue *queue, uint3
 	*p = (struct placing){ .before = queue };
 	for (; p->before->inner; p->before = p->before->inner)
 		p->outer = p->before;
-	memory = queue->ops->leave && !queue->heads ? ledger_queue(queue_id, p->before->ops->struct_bytes) : NULL;
+	memory = queue->ops->leave ? ledger_queue(queue_id, p->before->ops->struct_bytes) : NULL;
 	if (!memory)
 		return queue;
 	p->there = xts_queue_place(p->before, memory);

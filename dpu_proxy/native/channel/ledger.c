@@ -112,6 +112,7 @@ void ledger_channel(const struct channel *ch)
 	memcpy(page->tenant, ch->tenant->name, sizeof page->tenant);
 	page->identity = ch->identity;
 	page->owner = ch->owner;
+	xts_headed_state(ch->queue, page->heads);
 	ledger_in_order();
 	page->sequence++;
 }

@@ -27,6 +27,9 @@
  * Channels behind a relay have one queue, which is the trunk's. Each has a page of its own, by its number, and its
  * lines have that number; what is in the queue's memory is theirs together.
  *
+ * Where frames have heads, the queue's page has what these are in the epoch of its host, written before the page says
+ * that there is one. A head has no number, so nothing is written for a frame.
+ *
  * Nobody reads a line while this process lives. Whoever reads it then believes nothing: lines are checked as records
  * from another process are, and descriptors by asking the kernel (recover.c). A line names its socket by the kernel's
  * cookie too, so one that was left behind by a socket before is found out.
@@ -38,6 +41,7 @@
 #include <stdint.h>
 
 #include "channel/token.h"
+#include "decorators/headed.h"
 #include "worker/worker.h"
 
 struct channel;
@@ -80,6 +84,7 @@ struct ledger_page {
 	char tenant[XTS_TENANT_NAME_BYTES];
 	struct identity identity;
 	struct xts_owner owner;
+	uint8_t heads[XTS_HEADED_STATE_BYTES]; /* of its frames; behind a relay, and without heads, 0 */
 };
 
 /* Of a channel behind a relay. */

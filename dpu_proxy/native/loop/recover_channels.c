@@ -74,12 +74,14 @@ static int read_page(const struct ledger_page *from, struct xts_dead_channel *ou
 	struct ledger_page page = *from;
 
 	_Static_assert(sizeof page.identity <= sizeof out->known, "what is known of a host");
-	if (!page.sequence || page.sequence & 1 || !page.live || !page.epoch)
+	if (!page.sequence || page.sequence & 1 || !page.live || !page.epoch || !xts_headed_state_ok(page.heads))
 		return -ENOENT;
 	out->epoch = page.epoch;
 	out->owner = page.owner;
 	memcpy(out->tenant, page.tenant, sizeof out->tenant - 1);
 	memcpy(out->known, &page.identity, sizeof page.identity);
+	_Static_assert(sizeof page.heads == sizeof out->heads, "XTS_HEADED_STATE_BYTES");
+	memcpy(out->heads, page.heads, sizeof page.heads);
 	return 0;
 }
 

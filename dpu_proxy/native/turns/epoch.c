@@ -177,8 +177,8 @@ void channel_link_opened(struct channel *ch)
 	take_over_costs(ch);
 	ch->epoch_live = true;
 	epochs_begins(ch);
-	ledger_channel(ch);
 	xts_headed_epoch(ch->queue);
+	ledger_channel(ch); /* with the heads */
 	xts_packets_begin(&ch->packets, &ch->link);
 	ch->worker->stats.channels_up++;
 	ch->worker->stats.hellos++;
@@ -189,6 +189,14 @@ void channel_link_opened(struct channel *ch)
 		xts_link_fail(&ch->link, ENOMEM);
 		channel_end_epoch(ch, true);
 	}
+}
+
+/* The host that the process before had has ended, without a HELLO to this process. The next one has another secret. */
+static void moved_has_ended(struct channel *ch)
+{
+	move_unclaimed_end(ch, false);
+	ledger_channel(ch);
+	xts_headed_no_epoch(ch->queue);
 }
 
 /* Which rule was broken, by whom. */
@@ -209,7 +217,7 @@ void channel_link_closed(struct channel *ch)
 	xts_packets_end(&ch->packets);
 	if (!ch->epoch_live) {
 		if (ch->moved_epoch && ch->link.state == XTS_LINK_DOWN)
-			move_unclaimed_end(ch, false); /* its host has ended without a HELLO to this process */
+			moved_has_ended(ch);
 		return;
 	}
 	if (ch->link.error == ESHUTDOWN)

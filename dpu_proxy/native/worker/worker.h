@@ -320,7 +320,8 @@ struct xts_dead_channel {
 	struct xts_owner owner;
 	uint8_t known[XTS_KNOWN_BYTES_MAX];
 	uint32_t known_bytes;
-	uint32_t number; /* behind a relay */
+	uint32_t number;   /* behind a relay */
+	uint8_t heads[10]; /* for xts_headed_resume_dead() */
 };
 /* What the ledger says of a channel. -ENOENT: its host had no epoch, or cannot go on. */
 int xts_ledger_channel(uint32_t queue_id, struct xts_dead_channel *out);

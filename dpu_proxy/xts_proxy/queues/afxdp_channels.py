@@ -141,20 +141,17 @@ class DeviceChannels:
     # --- after a crash (understudy.py) --------------------------------------------------------------------
 
     def survives(self) -> bool:
-        """Can another process of the workers go on with these queues? Heads and repeated frames have a state that is
-        only in the process that has died."""
-        return (
-            not self._steered
-            and all(queue_id in self._kept_ends.ends for _, queue_id in self._given)
-            and not self._repeats
-        )
+        """Can another process of the workers go on with these queues? Repeated frames have a state that is only in the
+        process that has died."""
+        return not self._repeats and all(queue_id in self._kept_ends.ends for _, queue_id in self._given)
 
     def recover(self) -> int:
         """Another process of the workers is there. Returns how many sockets may go on."""
         sockets = 0
         for worker, queue_id in self._given:
             tenant = self.tenants.of_queue(self.config.proxy.interface, queue_id)
-            sockets += worker.recover_channel(self._kept_ends.ends[queue_id], queue_id, (tenant, None))
+            end = self._kept_ends.ends[queue_id]
+            sockets += worker.recover_channel(end, queue_id, (tenant, None), frames=self.frames())
         return sockets
 
     # --- handing over (handover.py) -----------------------------------------------------------------------

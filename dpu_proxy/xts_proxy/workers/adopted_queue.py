@@ -16,16 +16,22 @@ _TRIES, _BETWEEN_S = 50, 0.001
 
 
 def dressed(
-    queue: Queue, queue_id: int, secrets: list[int], repeating: int | None, left: tuple[bytes, bytes] = (b"", b"")
+    queue: Queue,
+    queue_id: int,
+    secrets: list[int],
+    repeating: int | None,
+    left: tuple[bytes, bytes] = (b"", b""),
+    *,
+    died: bool = False,
 ) -> Queue:
     """The queue with heads, if there is a map of secrets, and with XTS_ARQ_*, if lost frames may be repeated. `left`:
-    state of the heads, and session of what repeats, where another process has left it. OSError: the queue is
-    closed."""
+    state of the heads, and session of what repeats, where another process has left it, or has `died`. OSError: the
+    queue is closed."""
     state, session = left
     with ExitStack() as undo:
         undo.enter_context(queue)
         if secrets:
-            queue = undo.enter_context(queue.headed(number=queue_id, secrets_fd=secrets[0], state=state))
+            queue = undo.enter_context(queue.headed(number=queue_id, secrets_fd=secrets[0], state=state, died=died))
         if repeating is not None:
             queue = undo.enter_context(queue.repeating(repeating, session=session))
         undo.pop_all()

@@ -140,12 +140,19 @@ class RemoteWorker:
         self._process.call("resume_channel", *arguments, descriptors=[*end.descriptors, *more])
 
     def recover_channel(
-        self, end: QueueEnd, queue_id: int, whose: tuple[Account, Owner | None], life_fd: int = -1
+        self,
+        end: QueueEnd,
+        queue_id: int,
+        whose: tuple[Account, Owner | None],
+        life_fd: int = -1,
+        *,
+        frames: Frames = PLAIN,
     ) -> int:
         """As resume_channel(), for a queue whose process has died. Returns how many sockets may go on."""
         tenant, owner = whose
-        more = [life_fd] if life_fd >= 0 else []
-        arguments = self.index, end.pack(), queue_id, (tenant.name, owner, life_fd >= 0)
+        more = [fd for fd in (frames.secrets_fd, life_fd) if fd >= 0]
+        known = tenant.name, owner, frames.secrets_fd >= 0, life_fd >= 0, frames.repeating
+        arguments = self.index, end.pack(), queue_id, known
         return int(self._process.call("recover_channel", *arguments, descriptors=[*end.descriptors, *more]))
 
     def drain(self) -> None:

@@ -329,23 +329,23 @@ class Methods:
         index: int,
         geometry: bytes,
         queue_id: int,
-        whose: tuple[str, tuple[int, int] | None, bool],
+        whose: tuple[str, tuple[int, int] | None, bool, bool, int | None],
     ) -> Result:
         """As resume_channel, for a queue whose process has died. Returns how many sockets may go on."""
-        tenant, owner, life_shows = whose
-        ends = QueueEnd.unpack(geometry, tuple(came[: len(came) - life_shows]))
+        tenant, owner, headed, life_shows, repeating = whose
         dead, worker = dead_channel(queue_id), self.workers[index]
         account = self._account_of(dead, tenant)
         ticket = _new_ticket()
         with ExitStack() as undo:
             undo.callback(close_all, came)
-            queue = undo.enter_context(resume_dead(ends, queue_id))
             life_fd = came.pop() if life_shows else -1
-            undo.pop_all()
-        with ExitStack() as undo:
             if life_shows:
                 undo.callback(os.close, life_fd)
-            undo.enter_context(queue)
+            secrets = [came.pop()] if headed else []
+            undo.callback(close_all, secrets)
+            queue = undo.enter_context(resume_dead(QueueEnd.unpack(geometry, tuple(came)), queue_id))
+            came.clear()  # the queue has these now
+            queue = undo.enter_context(dressed(queue, queue_id, secrets, repeating, (dead.heads, b""), died=True))
             sockets = worker.recover(queue, account, queue_id, ticket) if dead.epoch else 0
             known, relayed = dead.known, []
             for one in dead_relayed(queue_id) if dead.epoch else []:
@@ -356,6 +356,7 @@ class Methods:
             of_host = ticket, dead.epoch, known, Owner(*(owner or dead.owner))
             worker.resume_channel(queue, queue_id, account, of_host, life_fd, relayed=relayed, died=True)
             undo.pop_all()
+        close_all(secrets)
         return sockets, []
 
     def _account_of(self, dead: DeadChannel, tenant: str) -> Account:

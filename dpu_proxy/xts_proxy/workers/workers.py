@@ -141,12 +141,14 @@ class DeadChannel(NamedTuple):
     owner: tuple[int, int]
     known: bytes
     number: int
+    heads: bytes  # of its frames
 
 
 def _dead(out: Any) -> DeadChannel:
     tenant = ffi.string(out.tenant).decode(errors="replace")
     known = bytes(ffi.buffer(out.known, out.known_bytes))
-    return DeadChannel(int(out.epoch), tenant, (int(out.owner.uid), int(out.owner.first_port)), known, int(out.number))
+    owner, heads = (int(out.owner.uid), int(out.owner.first_port)), bytes(out.heads)
+    return DeadChannel(int(out.epoch), tenant, owner, known, int(out.number), heads)
 
 
 def dead_channel(queue_id: int) -> DeadChannel:

@@ -32,6 +32,7 @@ struct xts_heads {
 	uint64_t last;     /* secret of the last one */
 	uint64_t foreign;  /* dropped */
 	bool left;         /* another process goes on, with this epoch and what the program lets through */
+	bool again;        /* a process that has died may have taken frames that come, and their heads off */
 };
 
 struct headed_queue {
@@ -184,15 +185,33 @@ static void headed_release(struct xts_queue *base, const struct xts_tx_slot *slo
 
 /* --- receive ------------------------------------------------------------------------------------------------------ */
 
+/* The end of a head may be where a process that has died has written the Ethernet header, as far as it came: each byte
+ * is one or the other. */
+static bool has_been_beheaded(const uint8_t *data)
+{
+	const uint8_t head[] = { 0, XTS_HEAD_SECRET };
+
+	for (uint32_t i = 0; i < sizeof head; i++) {
+		uint8_t is = data[XTS_HEADED_BYTES - sizeof head + i];
+
+		if (is != head[i] && is != data[XTS_ETH_BYTES - sizeof head + i])
+			return false;
+	}
+	return true;
+}
+
 /* Takes the head off a frame. False: it has one that this version does not know, or none that is whole. */
-static bool behead(struct xts_rx_frame *frame, uint64_t *secret)
+static bool behead(const struct xts_heads *h, struct xts_rx_frame *frame, uint64_t *secret)
 {
 	struct iovec *first = &frame->segment[0];
 	uint8_t *data = first->iov_base;
 	struct xts_headed head;
 
-	if (first->iov_len < XTS_HEADED_ADDS + XTS_HEAD_BYTES || xts_headed_decode(&head, data, first->iov_len) ||
-	    head.parts & ~XTS_HEAD_SECRET || (head.parts && !head.secret))
+	if (first->iov_len < XTS_HEADED_ADDS + XTS_HEAD_BYTES || xts_headed_decode(&head, data, first->iov_len))
+		return false;
+	if (h->again && has_been_beheaded(data))
+		head.parts = head.secret ? XTS_HEAD_SECRET : 0;
+	if (head.parts & ~XTS_HEAD_SECRET || (head.parts && !head.secret))
 		return false;
 	*secret = head.parts ? head.secret : 0;
 	memcpy(data + XTS_HEADED_ADDS, data, XTS_ETH_BYTES);
@@ -216,7 +235,7 @@ static bool admit(struct xts_heads *h, struct xts_rx_frame *frame)
 	uint64_t secret = 0;
 	bool headed = has_head(frame);
 
-	if (headed && !behead(frame, &secret))
+	if (headed && !behead(h, frame, &secret))
 		return false;
 	if (!h->any && (headed != h->on || secret != h->secret))
 		return false;
@@ -277,9 +296,7 @@ static int headed_leave(struct xts_queue *base, int *fds, uint8_t *state)
 
 	if (bytes < 0)
 		return bytes;
-	xts_put8(state + bytes, !h->any);
-	xts_put8(state + bytes + 1, h->on);
-	xts_put64(state + bytes + 2, h->secret);
+	xts_headed_state(base, state + bytes);
 	h->left = true;
 	return bytes + (int)XTS_HEADED_STATE_BYTES;
 }
@@ -353,23 +370,49 @@ int xts_headed_wrap(struct xts_queue **out, struct xts_queue *inner, const struc
 	return 0;
 }
 
+/* Is there an epoch; have frames a head; the secret. */
+void xts_headed_state(const struct xts_queue *queue, uint8_t *state)
+{
+	const struct xts_heads *h = queue->heads;
+
+	memset(state, 0, XTS_HEADED_STATE_BYTES);
+	if (!h)
+		return;
+	xts_put8(state, !h->any);
+	xts_put8(state + 1, h->on);
+	xts_put64(state + 2, h->secret);
+}
+
+bool xts_headed_state_ok(const uint8_t *state)
+{
+	bool live = xts_get8(state) == 1, on = xts_get8(state + 1) == 1;
+
+	if (xts_get8(state) > 1 || xts_get8(state + 1) > 1)
+		return false;
+	return !live || on || !xts_get64(state + 2);
+}
+
 int xts_headed_resume(struct xts_queue *queue, const uint8_t *state, uint32_t bytes)
 {
 	struct xts_heads *h = queue->heads;
-	bool live, on;
 
-	if (!h || h->config.secret || bytes != XTS_HEADED_STATE_BYTES || xts_get8(state) > 1 || xts_get8(state + 1) > 1)
+	if (!h || h->config.secret || bytes != XTS_HEADED_STATE_BYTES || !xts_headed_state_ok(state))
 		return -EINVAL;
-	live = xts_get8(state);
-	on = xts_get8(state + 1);
 	h->last = xts_get64(state + 2);
-	if (!live)
+	if (!xts_get8(state))
 		return 0; /* as one that was opened now */
-	if (!on && h->last)
-		return -EINVAL;
-	h->last_on = on;
+	h->last_on = xts_get8(state + 1);
 	xts_headed_epoch(queue);
 	return 0;
+}
+
+int xts_headed_resume_dead(struct xts_queue *queue, const uint8_t *state, uint32_t bytes)
+{
+	int error = xts_headed_resume(queue, state, bytes);
+
+	if (!error)
+		queue->heads->again = true;
+	return error;
 }
 
 void xts_headed_epoch(struct xts_queue *queue)
@@ -378,7 +421,7 @@ void xts_headed_epoch(struct xts_queue *queue)
 
 	if (!h || h->config.secret)
 		return;
-	h->any = false;
+	h->any = h->again = false;
 	h->on = h->last_on;
 	h->secret = h->last;
 	tell_program(h, h->secret);

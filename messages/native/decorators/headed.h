@@ -33,11 +33,16 @@ int xts_headed_wrap(struct xts_queue **out, struct xts_queue *inner, const struc
 void xts_headed_epoch(struct xts_queue *queue);
 void xts_headed_no_epoch(struct xts_queue *queue);
 
-/* Of a proxy that has left a queue with heads (xts_queue_leave()): the last bytes of its state. */
+/* What another process has to know of them: of a proxy that has left a queue with heads (xts_queue_leave()), the last
+ * bytes of its state. Of a queue without heads it is 0. And: can it be? */
 #define XTS_HEADED_STATE_BYTES 10u
+void xts_headed_state(const struct xts_queue *queue, uint8_t *state);
+bool xts_headed_state_ok(const uint8_t *state);
 /* Proxy: goes on with the epoch that the process before had, on a queue that xts_headed_wrap() has just made. Its map
- * has to be the same one. 0 or -EINVAL: that is no such state. */
+ * has to be the same one. 0 or -EINVAL: that is no such state. The same when that process has died: frames that it had
+ * received come again, without the end of their heads, until the next epoch begins. */
 int xts_headed_resume(struct xts_queue *queue, const uint8_t *state, uint32_t bytes);
+int xts_headed_resume_dead(struct xts_queue *queue, const uint8_t *state, uint32_t bytes);
 
 /* The secret of the frame that came last; 0: it had none. */
 uint64_t xts_headed_last(const struct xts_queue *queue);

@@ -317,17 +317,20 @@ class Queue:
         self._native = None
         return Queue(out[0], int(lib.xts_parts_frame_bytes(packet_bytes)))
 
-    def headed(self, secret: int = 0, number: int = 0, secrets_fd: int = -1, state: bytes = b"") -> Queue:
+    def headed(
+        self, secret: int = 0, number: int = 0, secrets_fd: int = -1, state: bytes = b"", *, died: bool = False
+    ) -> Queue:
         """This queue with a head on each frame: a host's, with its secret, or, with 0, a proxy's, which takes the form
         of its frames from each epoch; use the result in place of this object. `number`: the peer's, of the queue.
-        `secrets_fd`: the map of its XDP program. `state`: of a proxy that has left it (split_state())."""
+        `secrets_fd`: the map of its XDP program. `state`: of a proxy that has left it (split_state()) or has `died`."""
         out = ffi.new("struct xts_queue **")
         values = {"secret": secret, "number": number, "secrets_fd": secrets_fd}
         config = ffi.new("struct xts_headed_config *", values)
         check(lib.xts_headed_wrap(out, self.native, config), "heads")
         self._native = None
         made = Queue(out[0])
-        if state and (result := lib.xts_headed_resume(made.native, state, len(state))):
+        resume = lib.xts_headed_resume_dead if died else lib.xts_headed_resume
+        if state and (result := resume(made.native, state, len(state))):
             made.close()
             check(result, "going on with heads")
         return made

@@ -16,6 +16,8 @@ from beds.ready import readable
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
+KINDS = ["relay", "switch relay"]
+
 USES = """
 import socket, sys
 connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
@@ -38,10 +40,11 @@ def _behind(bed: Crashing) -> int:
     return sum(bool(row["relayed"]) for row in bed.status()["channels"])
 
 
-def test_each_goes_on_and_none_comes_back_that_has_ended(processes: int = 6) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_goes_on_and_none_comes_back_that_has_ended(kind: str, processes: int = 6) -> None:
     """What they send while nobody serves the queue waits partly in the queue, and partly before the relay. One ends
     meanwhile."""
-    with crashing("relay") as bed, echo_server(bed.place) as port, ExitStack() as stack:
+    with crashing(kind) as bed, echo_server(bed.place) as port, ExitStack() as stack:
         arguments = ["-c", USES, peer_address(bed.place), str(port)]
         patient = {"XTS_DEAD_MS": "20000"}  # the workers stand still for a while
         running = [stack.enter_context(bed.place.program(arguments, patient)) for _ in range(processes)]
@@ -80,9 +83,10 @@ def test_each_goes_on_and_none_comes_back_that_has_ended(processes: int = 6) -> 
             assert bed.status()["proxy"]["crashes"]["count"] == crashes + 1
 
 
-def test_a_relay_that_ends_at_the_same_time_is_made_again() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_relay_that_ends_at_the_same_time_is_made_again(kind: str) -> None:
     """Then nobody takes what the next process has kept: it is reset, and new connections work."""
-    with crashing("relay") as bed, echo_server(bed.place) as port:
+    with crashing(kind) as bed, echo_server(bed.place) as port:
         arguments = ["-c", USES, peer_address(bed.place), str(port)]
         with bed.place.program(arguments) as first:
             assert first.stdout
@@ -99,10 +103,11 @@ def test_a_relay_that_ends_at_the_same_time_is_made_again() -> None:
             wait(lambda: _behind(bed) == 0, "an end of what nobody has")
 
 
-def test_what_several_programs_do_goes_on(crashes: int = 6, programs: int = 3) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_several_programs_do_goes_on(kind: str, crashes: int = 6, programs: int = 3) -> None:
     """Each channel gives its frames back in its own time, so that the trunk's have gaps."""
     kept = Kept()
-    with crashing("relay") as bed, ExitStack() as stack:
+    with crashing(kind) as bed, ExitStack() as stack:
         running = [stack.enter_context(program(bed.place, 5)) for _ in range(programs)]
         for on in running:
             on.does("busy")
@@ -126,9 +131,10 @@ def test_what_several_programs_do_goes_on(crashes: int = 6, programs: int = 3) -
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_a_hundred_crashes() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hundred_crashes(kind: str) -> None:
     kept = Kept()
-    with crashing("relay") as bed, program(bed.place, 20) as on:
+    with crashing(kind) as bed, program(bed.place, 20) as on:
         carry(kept, bed, on, 100)
         assert on.does("use")["failures"] == []
     sys.stdout.write(f"{kept}\n")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from beds import process_tree
-from beds.crashes import ISSUED, Crashing, crashing, tls_tables
+from beds.crashes import ISSUED, KINDS, Crashing, crashing, tls_tables
 from beds.dialogues import echo_server, peer_address
 from beds.held_thread import held
 from beds.operated_proxy import wait
@@ -22,7 +22,6 @@ from beds.ready import readable
 from beds.restarts import Place, SharedMemory
 from beds.ulp_tls import server_context
 
-KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
 PROGRAM = Path(__file__).parent / "programs" / "caller.py"
 #: Calls whose sockets the library's own thread makes again, without what the call asks for.
 LATE = ["bind", "open_by_bind", "open_by_connect", "open_by_option", "open_by_send", "shut_listener", "push_on_bound"]

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from beds import process_tree
 from beds.crashes import (
+    KINDS,
     LISTENERS,
     NEW_CONNECTIONS_S,
     SHARES,
@@ -37,9 +38,6 @@ from xts_lab.free_ports import free_port
 from xts_messages.attaching.attach import attach
 from xts_messages.native import ffi, lib
 from xts_messages.wire import wire_table as table
-
-KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
-
 
 IN_COMMON = """
 import os, socket, sys

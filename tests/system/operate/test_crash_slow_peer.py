@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from beds.crashes import ISSUED, SIGNALS, Crashing, crashing
+from beds.crashes import ISSUED, KINDS, SIGNALS, Crashing, crashing
 from beds.dialogues import peer_address
 from beds.operated_proxy import wait
 from beds.ready import readable
 from beds.ulp_tls import server_context
 
-KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
 TLS = [None, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 #: More than the kernel's buffers at both ends, the credits, and the host's own take.
 SENT_BYTES = 24 << 20

@@ -22,6 +22,7 @@ from beds import process_tree
 from beds.crashes import (
     AUTHORITY,
     ISSUED,
+    KINDS,
     LISTENERS,
     SIGNALS,
     Crashing,
@@ -41,7 +42,6 @@ from xts_proxy.config.config_limits import DESCRIPTORS_MAX
 
 #: Of a record: type, version, length.
 HEAD, NONCE_BYTES, CHANGE_CIPHER_SPEC = struct.Struct(">BHH"), 8, 20
-KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
 
 
 @contextmanager

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,8 +18,11 @@ from pathlib import Path
 import pytest
 from beds.operated_proxy import PROXY, START_S, user_to_become, wait, write_config
 from beds.proxy_cable import DEVICE_MAC, HOST_MAC, QUEUES, Cable, exchange, host_on, inside, made_cable, proxy_on
+from beds.scripted_host import ScriptedHost
 from beds.service_manager import Manager
 from xts_bpf.device import DeviceQueues, open_device_queues
+from xts_messages.native import lib
+from xts_messages.wire.wire_table import FEATURES
 
 pytestmark = [
     pytest.mark.root,
@@ -204,3 +209,22 @@ def test_queues_are_opened_ahead_for_systemd_only(cable: Cable, tmp_path: Path) 
         )
     assert ended.returncode == 1
     assert "systemd does not listen" in ended.stderr
+
+
+def test_hosts_that_repeat_are_told_why_not_after_a_crash_too(cable: Cable, ends: DeviceQueues, tmp_path: Path) -> None:
+    """The next process of the workers knows what the one before knew of a queue. It dropped their frames."""
+    epoch = secrets.randbits(63)
+    changes = {"largest_message": ends.queues[0].largest_message, "features": FEATURES["REFUSAL"][0]}
+    with proxy_on(cable, tmp_path) as proxy:
+        os.kill(proxy.pid_of("xts-workers"), signal.SIGKILL)
+        wait(lambda: "another process goes on" in proxy.log.read_text(), "the next process")
+        host = ScriptedHost(ends.queues[0].repeating(int(lib.XTS_ARQ_HOST), epoch), epoch, changes)
+
+        def answered() -> bool:
+            host.queue.tick(time.monotonic_ns())
+            host.pump(10)
+            return bool(host.link.state == lib.XTS_LINK_DOWN)
+
+        wait(answered, "an answer")
+        assert host.link.error == errno.EOPNOTSUPP
+        assert host.link.refusal == lib.XTS_REFUSED_RELIABLE

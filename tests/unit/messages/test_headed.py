@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from xts_messages._native import lib
+from xts_messages._native import ffi, lib
 from xts_messages.queues.queue import Faults, Queue
 from xts_messages.queues.shm import open_shm_pair
 from xts_messages.wire import codec
@@ -132,6 +132,73 @@ def test_bad_heads(raw: tuple[Queue, Queue], form: bytes) -> None:
     host.send(form)
     assert drain(proxy) == []
     assert proxy.stats.rx_foreign == 1
+
+
+def state_of(queue: Queue) -> bytes:
+    state = ffi.new("uint8_t[]", int(lib.XTS_HEADED_STATE_BYTES))
+    lib.xts_headed_state(queue.native, state)
+    return bytes(state)
+
+
+#: A proxy with an epoch whose frames have heads; with an epoch whose frames have none; and with none.
+HEADED, PLAIN, NO_EPOCH = bytes([1, 1]) + SECRET.to_bytes(8, "big"), bytes([1, *bytes(9)]), bytes(10)
+
+
+def beheaded(frame: bytes, written: int) -> bytes:
+    """As a process leaves it that has died: it had written so much of the Ethernet header over the head's end."""
+    return frame[:ADDS] + frame[:written] + frame[ADDS + written :]
+
+
+@pytest.mark.parametrize("written", range(15))
+def test_what_a_dead_process_had_taken_is_heard_again(written: int) -> None:
+    """Wherever it was when it died, and as often as that happens. From the next epoch on it is a bad head."""
+    host, proxy = open_shm_pair(frame_window=64)
+    sent = frame_of(100)
+    wrong = [beheaded(headed(sent, other), written) for other in (OTHER, 0)] + [headed(sent, parts=2), sent]
+    with host, proxy.headed(number=3, state=HEADED, died=True) as proxy:
+        for form in (beheaded(headed(sent), written), *wrong, beheaded(headed(sent), written), headed(sent)):
+            host.send(form)
+        assert drain(proxy) == [sent] * 3
+        assert proxy.stats.rx_foreign == len(wrong)
+        lib.xts_headed_epoch(proxy.native)
+        host.send(beheaded(headed(sent), written))
+        assert drain(proxy) == [sent] * (written < 13)  # the last two bytes are those that are looked at
+
+
+@pytest.mark.parametrize("secret", [SECRET, 0])
+def test_what_a_dead_process_without_an_epoch_had_taken(secret: int) -> None:
+    """HELLO, for example. Its answer has its form."""
+    host, proxy = open_shm_pair(frame_window=64)
+    sent = frame_of(100)
+    with host, proxy.headed(number=3, state=NO_EPOCH, died=True) as proxy:
+        host.send(beheaded(headed(sent, secret), 14))
+        assert drain(proxy) == [sent]
+        proxy.send(sent)
+        assert drain(host) == [headed(sent, secret, number=3)]
+
+
+def test_nothing_was_taken_of_what_comes_after_an_upgrade() -> None:
+    host, proxy = open_shm_pair(frame_window=64)
+    with host, proxy.headed(number=3, state=HEADED) as proxy:
+        host.send(beheaded(headed(frame_of(100)), 14))
+        assert drain(proxy) == []
+
+
+def test_what_the_next_process_has_to_know(raw: tuple[Queue, Queue]) -> None:
+    """It is the same for each of them."""
+    host, proxy = raw
+    assert state_of(proxy) == NO_EPOCH
+    for form, state in ((headed(frame_of(100)), HEADED), (frame_of(100), PLAIN)):
+        host.send(form)
+        drain(proxy)
+        lib.xts_headed_epoch(proxy.native)
+        assert state_of(proxy) == state
+        for died in (False, True):
+            other, goes_on = open_shm_pair(frame_window=64)
+            with other, goes_on.headed(number=3, state=state, died=died) as goes_on:
+                assert state_of(goes_on) == state
+        lib.xts_headed_no_epoch(proxy.native)
+    assert state_of(host) == bytes(10)
 
 
 def test_bundles_leave_room_for_the_head() -> None:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 from xts_messages.native import ffi
 from xts_messages.queues.queue import Queue
 from xts_messages.queues.queue_kinds import HOST, PROXY, QueueEnd
 from xts_messages.queues.shm import ShmArea, create_shm
+from xts_messages.wire.wire_table import ETHERTYPE
 
 
 def struct_of(queue: Queue) -> bytes:
     return bytes(ffi.buffer(queue.native, queue.native.ops.struct_bytes))
+
+
+def struct_of_innermost(queue: Queue) -> bytes:
+    native = queue.native
+    while native.inner:
+        native = native.inner
+    return bytes(ffi.buffer(native, native.ops.struct_bytes))
 
 
 def goes_on(area: ShmArea, dead: bytes) -> Queue:
@@ -55,6 +63,35 @@ def test_its_own_goes_on(count: int) -> None:
         with goes_on(area, struct_of(dead)) as proxy:
             passes(host, proxy, 400)
             passes(proxy, host, 400)
+
+
+SECRET = 0x1122334455667788
+HEADS = bytes([1, 1]) + SECRET.to_bytes(8, "big")
+
+
+@pytest.mark.parametrize("taken", [0, 1, 5])
+def test_what_it_had_taken_comes_again_with_heads(taken: int) -> None:
+    """It has taken the head off these. Two die, and the third hears all, in order."""
+    area = create_shm()
+    with closing(area), area.open(HOST).headed(SECRET) as host, ExitStack() as dead:
+        addresses = host.peer_mac + host.local_mac + ETHERTYPE.to_bytes(2, "big")
+        frames = [addresses + bytes([7, number]) + bytes(60) for number in range(8)]
+        for frame in frames:
+            host.send(frame)
+        proxy = dead.enter_context(area.open(PROXY).headed(state=HEADS))
+        for _ in range(2):
+            for frame in frames[:taken]:
+                held = proxy.receive()
+                assert held is not None
+                assert bytes(held) == frame
+            proxy = dead.enter_context(goes_on(area, struct_of_innermost(proxy)).headed(state=HEADS, died=True))
+        for frame in frames:
+            held = proxy.receive()
+            assert held is not None
+            assert bytes(held) == frame
+            held.recycle()
+        assert proxy.receive() is None
+        assert proxy.stats.rx_foreign == 0
 
 
 def test_one_that_contradicts_itself_is_not_taken_for_the_end_of_the_workers() -> None:

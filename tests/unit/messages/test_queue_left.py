@@ -197,9 +197,10 @@ def test_heads_without_an_epoch(area: ShmArea, program: int) -> None:
             proxy.wait(1000).recycle()
 
 
+@pytest.mark.parametrize("died", [False, True])
 @pytest.mark.parametrize(
     "state", [bytes(9), bytes([1, 0, *bytes(7), 1]), bytes([2, *bytes(9)]), bytes([1, 7, *bytes(8)])]
 )
-def test_a_state_of_heads_that_cannot_be(area: ShmArea, program: int, state: bytes) -> None:
+def test_a_state_of_heads_that_cannot_be(area: ShmArea, program: int, state: bytes, died: bool) -> None:
     with pytest.raises(OSError, match="going on with heads"):
-        area.open(PROXY).headed(number=NUMBER, secrets_fd=program, state=state)
+        area.open(PROXY).headed(number=NUMBER, secrets_fd=program, state=state, died=died)

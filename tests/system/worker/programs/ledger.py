@@ -316,9 +316,30 @@ def page(index: int, content: bytes) -> None:
     worker_ffi.memmove(worker_lib.xts_ledger_place_of_relayed(index), content, len(content))
 
 
+_DEAD = worker_ffi.new("struct xts_dead_channel *")
+assert worker_lib.xts_ledger_channel(1 << 20, _DEAD) == -errno.ENOENT  # which says how long `known` is
+#: Of a page, between what PAGE has and the state of heads: tenant, identity, owner.
+BEFORE_HEADS = worker_ffi.sizeof("struct xts_owner") + len(_DEAD.tenant) + int(_DEAD.known_bytes)
+#: States of heads, and whether a channel can have them.
+HEADS = [
+    (bytes(10), True),
+    (bytes([1, *bytes(9)]), True),
+    (bytes([1, 1, *bytes(7), 9]), True),
+    (bytes([1, 0, *bytes(7), 9]), False),
+    (bytes([2, *bytes(9)]), False),
+    (bytes([1, 255, *bytes(8)]), False),
+]
+
+
+def dead_heads() -> bytes:
+    """Of the first channel behind a relay that could go on."""
+    assert worker_lib.xts_ledger_relayed(QUEUE, 0, _DEAD)
+    return bytes(_DEAD.heads)
+
+
 def dead_numbers() -> dict[int, int]:
     """Epochs of channels behind relays that could go on, by their numbers."""
-    out, at, found = worker_ffi.new("struct xts_dead_channel *"), 0, {}
+    out, at, found = _DEAD, 0, {}
     while at := worker_lib.xts_ledger_relayed(QUEUE, at, out):
         found[int(out.number)] = int(out.epoch)
     return found
@@ -342,6 +363,10 @@ def relayed(worker: Worker) -> None:
         for lie in (*lies, {"sequence": 3}, {"sequence": 0}, {"live": 0}, {"epoch": 0}):
             page(0, PAGE.pack(*(right | lie).values()))
             assert dead_numbers() == {}, lie
+        for heads, there in HEADS:
+            page(0, PAGE.pack(*right.values()) + bytes(BEFORE_HEADS) + heads)
+            assert dead_numbers() == ({5: 55} if there else {}), heads
+            assert not there or dead_heads() == heads
         drawn = random.Random(34)
         for _ in range(2000):
             content = bytearray(PAGE.pack(*right.values()) + drawn.randbytes(200))
