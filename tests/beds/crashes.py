@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xts_lab.card import Cable
 from xts_lab.free_ports import free_port
-from xts_lab.wire import Wire
+from xts_lab.wire import Wire, set_cables
 from xts_proxy.status import control_socket
 
 from beds import process_tree
@@ -34,7 +35,7 @@ PROGRAM = Path(__file__).parent.parent / "system" / "operate" / "programs" / "su
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV)
 _AFXDP = [pytest.mark.root, pytest.mark.afxdp]
 #: See crashing().
-KINDS = ["shm", *(pytest.param(kind, marks=_AFXDP) for kind in ("afxdp", "relay", "switch"))]
+KINDS = ["shm", *(pytest.param(kind, marks=_AFXDP) for kind in ("afxdp", "relay", "switch", "repeated"))]
 LISTENERS = 3
 #: A new connection has to be possible in this time after a crash.
 NEW_CONNECTIONS_S = 0.5
@@ -84,7 +85,8 @@ def tls_tables(folder: Path) -> str:
 @contextmanager
 def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
     """A proxy that has an identity for TLS, and trusts AUTHORITY: "shm", "afxdp", "relay" (there is one queue, which is
-    the relay's), "switch" (frames have heads), or "switch relay"."""
+    the relay's), "switch" (frames have heads), "repeated" (so, and lost ones are repeated), one of these two with
+    " relay", or "lossy" (some are lost)."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-crash-")))
         folder.chmod(0o755)
@@ -94,7 +96,9 @@ def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
             yield Crashing(SharedMemory(folder), made.process.pid, folder / "proxy.sock")
             return
         queues = {"queues": 1, "relayed_max": 64} if kind.endswith("relay") else {}
-        place = Ethernet(folder, wire=Wire.SWITCH if kind.startswith("switch") else None, **queues)
+        reliable = kind.startswith(("repeated", "lossy"))
+        wire = Wire.SWITCH if reliable or kind.startswith("switch") else None
+        place = Ethernet(folder, wire=wire, reliable=reliable, **queues)
         stack.callback(place.close)
         place.end("stop")
         configuration = place.lab.directory / "proxy.toml"
@@ -103,6 +107,8 @@ def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
         configuration.write_text(f"{text}\n{tables}")
         place.start()
         bed = Crashing(place, place.lab.records()["proxy"].pid, place.lab.directory / "proxy.sock")
+        if kind == "lossy":
+            set_cables(place.lab.card, Cable(loss_ppm=10_000, duplicate_ppm=5_000))
         if queues:
             wait(lambda: any(row["pid"] for row in bed.status()["channels"]), "the relay", 20)
         yield bed

@@ -11,7 +11,7 @@
 
 #include <sys/random.h>
 
-#include "decorators/arq.h"
+#include "decorators/arq_queue.h"
 #include "common/crc32c.h"
 #include "steps.h"
 
@@ -110,6 +110,79 @@ static void resume(const uint8_t *data, size_t bytes)
 	xts_queue_close(end.frames.queue);
 }
 
+/* A place that the process before has had: a slot, and a byte in it. */
+static void *dead_slot(struct xts_queue *q, const void *dead, uint64_t place, uint32_t bytes)
+{
+	(void)dead;
+	if (place / LARGEST >= SLOTS || bytes > LARGEST - place % LARGEST)
+		return NULL;
+	return ((struct memory_queue *)q)->slot[place / LARGEST] + place % LARGEST;
+}
+
+/* What that process has left, if it has died: some frames, and anything. */
+static void leave_behind(struct arq_queue *dead, struct input *in)
+{
+	dead->tx.first = dead->tx.oldest = take(in);
+	dead->tx.end = dead->tx.oldest + take(in) % 40u;
+	for (uint32_t n = dead->tx.oldest; n != dead->tx.end; n++) {
+		struct arq_frame *f = arq_sender_frame(&dead->tx, n);
+
+		f->slot.data = (uint8_t *)(uintptr_t)(take(in) * LARGEST);
+		f->bytes = XTS_ARQ_BYTES + take_u16(in) % 2048u;
+	}
+	for (uint32_t i = take(in) % 16u; i; i--) {
+		size_t at = (take_u16(in) << 8 | take(in)) % sizeof *dead;
+
+		((uint8_t *)dead)[at] = take(in);
+	}
+	dead->epoch = EPOCH;
+}
+
+/* It had taken these, and their heads off. */
+static void taken_frames_come(struct end *e, struct input *in)
+{
+	const struct xts_arq head = { .epoch = EPOCH, .sequence = take(in), .transmission = 1 };
+	uint8_t frame[XTS_ARQ_BYTES + XTS_HEAD_BYTES] = { 0 };
+
+	for (uint32_t i = 0; i < XTS_ETH_BYTES; i++)
+		frame[i] = (uint8_t)i;
+	xts_head_encode(frame, XTS_LINK_ARQ, 0, 0, 0);
+	xts_arq_encode(frame, &head);
+	memcpy(frame + XTS_ARQ_ADDS, frame, XTS_ETH_BYTES - take(in) % 4u / 3u);
+	pipe_put(&e->below->in, frame, sizeof frame);
+}
+
+static void resume_dead(const uint8_t *data, size_t bytes)
+{
+	struct arq_queue *dead = calloc(1, sizeof *dead);
+	struct input in = { data, bytes };
+	struct end end = { 0 };
+	uint8_t *session;
+	int length;
+
+	ENSURE(dead);
+	open_end(&end, false);
+	end.ops.dead_slot = dead_slot;
+	leave_behind(dead, &in);
+	*(uint8_t *)&dead->open = 1;
+	length = xts_arq_dead_session(&end.below->queue, NULL, dead, sizeof *dead, EPOCH, &session);
+	ENSURE(length >= 0 && !dead->open);
+	if (length && !xts_arq_resume_dead(end.frames.queue, session, (uint32_t)length)) {
+		while (in.bytes && end.below->in.count < 64)
+			taken_frames_come(&end, &in);
+		for (uint32_t i = 0; i < 128; i++) {
+			numbered_receive(&end.frames, true);
+			numbered_recycle(&end.frames, 0);
+		}
+		ENSURE(!((struct arq_queue *)end.frames.queue)->again);
+		xts_queue_tick(end.frames.queue, 1000000);
+	}
+	ENSURE(xts_queue_kick(end.frames.queue) == 0);
+	xts_queue_session_free(session);
+	xts_queue_close(end.frames.queue);
+	free(dead);
+}
+
 /* --- the wire ----------------------------------------------------------------------------------------------------- */
 
 /* Changes a frame, and makes its checksum right. */
@@ -189,6 +262,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	struct run r = { .now_ns = 1000000 };
 
 	resume(data, bytes);
+	resume_dead(data, bytes);
 	open_end(&r.end[0], true);
 	open_end(&r.end[1], false);
 	turn(&r, 0);

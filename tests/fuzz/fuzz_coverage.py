@@ -44,7 +44,7 @@ MAIN: dict[str, tuple[str, ...]] = {
     "fuzz_layers": ("dpu_proxy/native/ulp/mpa/", "dpu_proxy/native/ulp/nvme_tcp/"),
     "fuzz_arq": tuple(
         f"messages/native/decorators/{name}.c"
-        for name in ("arq", "arq_admit", "arq_sender", "arq_receiver", "arq_congestion")
+        for name in ("arq", "arq_admit", "arq_dead", "arq_sender", "arq_receiver", "arq_congestion")
     ),
     "fuzz_bundle": ("messages/native/decorators/bundle.c",),
     "fuzz_headed": ("messages/native/decorators/headed.c",),

@@ -59,18 +59,25 @@ static uint64_t features_of(const struct worker_state *worker, const struct xts_
 	return features;
 }
 
-/* A queue that another process can go on with, and where that finds it: the innermost, of its kind, in the ledger. */
+/* A queue that another process can go on with, and where that finds it, in the ledger: the innermost, of its kind, and
+ * the outermost, if that repeats lost frames. */
 struct placing {
-	struct xts_queue *outer, *before,
-		*there; /* outer NULL: it has no decorator; there NULL: it is not in the ledger */
+	struct xts_queue *outermost, *arq; /* arq: where it is now; NULL: it is not in the ledger */
+	/* outer NULL: the innermost has no decorator; there NULL: it is not in the ledger */
+	struct xts_queue *outer, *before, *there;
 };
 
 static struct xts_queue *place(struct placing *p, struct xts_queue *queue, uint32_t queue_id)
 {
 	void *memory;
 
-	*p = (struct placing){ .before = queue };
-	for (; p->before->inner; p->before = p->before->inner)
+	*p = (struct placing){ .outermost = queue };
+	memory = queue->ops->leave && queue->ops->settle && queue->traits & XTS_QUEUE_CLOCK ?
+			 ledger_session(queue_id, queue->ops->struct_bytes) :
+			 NULL;
+	if (memory)
+		queue = p->arq = xts_queue_place(queue, memory);
+	for (p->before = queue; p->before->inner; p->before = p->before->inner)
 		p->outer = p->before;
 	memory = queue->ops->leave ? ledger_queue(queue_id, p->before->ops->struct_bytes) : NULL;
 	if (!memory)
@@ -86,6 +93,15 @@ static void take_back(struct placing *p)
 {
 	if (p->there && p->outer)
 		p->outer->inner = p->before;
+}
+
+/* It is the channel's: of what was placed only the structs are left. */
+static void placed(struct placing *p)
+{
+	if (p->there)
+		xts_release(p->before);
+	if (p->arq)
+		xts_release(p->outermost);
 }
 
 int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *adopted, int life_fd,
@@ -162,8 +178,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		free(ch);
 		return error;
 	}
-	if (placing.there)
-		xts_release(placing.before);
+	placed(&placing);
 	ch->tenant = tenant_hold(tenant);
 	ch->owner = (struct xts_owner){ XTS_UID_UNKNOWN, XTS_FIRST_PORT_UNKNOWN };
 	ch->number = ++worker->channel_numbers;

@@ -28,7 +28,8 @@ int xts_ledger_make(uint32_t descriptors, uint32_t channels)
 	made.page = memory(channels * sizeof *made.page);
 	made.relayed = memory(LEDGER_RELAYED * sizeof *made.relayed);
 	made.queue = memory((size_t)channels * LEDGER_QUEUE_BYTES);
-	if (!made.head || !made.line || !made.page || !made.relayed || !made.queue)
+	made.session = memory((size_t)channels * LEDGER_SESSION_BYTES);
+	if (!made.head || !made.line || !made.page || !made.relayed || !made.queue || !made.session)
 		return -ENOMEM;
 	(void)lasting_make(); /* without it, TLS connections are reset */
 	ledger = &made;
@@ -132,4 +133,11 @@ void *ledger_queue(uint32_t queue_id, uint32_t bytes)
 	if (!ledger || queue_id >= ledger->pages || !bytes || bytes > LEDGER_QUEUE_BYTES)
 		return NULL;
 	return ledger->queue + (size_t)queue_id * LEDGER_QUEUE_BYTES;
+}
+
+void *ledger_session(uint32_t queue_id, uint32_t bytes)
+{
+	if (!ledger || queue_id >= ledger->pages || !bytes || bytes > LEDGER_SESSION_BYTES)
+		return NULL;
+	return ledger->session + (size_t)queue_id * LEDGER_SESSION_BYTES;
 }

@@ -28,7 +28,8 @@
  * lines have that number; what is in the queue's memory is theirs together.
  *
  * Where frames have heads, the queue's page has what these are in the epoch of its host, written before the page says
- * that there is one. A head has no number, so nothing is written for a frame.
+ * that there is one. A head has no number, so nothing is written for a frame. What repeats lost frames has a number for
+ * each, so its own struct is there, as the queue's is.
  *
  * Nobody reads a line while this process lives. Whoever reads it then believes nothing: lines are checked as records
  * from another process are, and descriptors by asking the kernel (recover.c). A line names its socket by the kernel's
@@ -101,6 +102,7 @@ struct ledger_head {
 };
 
 #define LEDGER_QUEUE_BYTES 16384u
+#define LEDGER_SESSION_BYTES 65536u
 #define LEDGER_RELAYED (4 * XTS_RELAYED_MAX) /* of all relays; more channels end in a crash */
 
 /* Where it is: not itself in the shared memory, which may be changed. */
@@ -111,6 +113,7 @@ struct ledger {
 	struct ledger_page *page;
 	struct ledger_relayed *relayed; /* LEDGER_RELAYED */
 	uint8_t *queue;                 /* of each page, LEDGER_QUEUE_BYTES */
+	uint8_t *session;               /* of each page, LEDGER_SESSION_BYTES: what repeats its frames (arq.h) */
 };
 
 /* Nothing is moved by the compiler over this. The process that reads begins when this one has ended. */
@@ -219,5 +222,7 @@ void ledger_leave_relayed(uint32_t queue_id, uint32_t number);
 
 /* Room for the queue's struct; NULL: there is none. */
 void *ledger_queue(uint32_t queue_id, uint32_t bytes);
+/* The same for that of its decorator which repeats lost frames. */
+void *ledger_session(uint32_t queue_id, uint32_t bytes);
 
 #endif

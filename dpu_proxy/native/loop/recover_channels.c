@@ -128,6 +128,16 @@ const void *xts_ledger_queue(uint32_t queue_id)
 	return ledger_queue(queue_id, LEDGER_QUEUE_BYTES);
 }
 
+void *xts_ledger_session(uint32_t queue_id)
+{
+	return ledger_session(queue_id, LEDGER_SESSION_BYTES);
+}
+
+uint32_t xts_ledger_session_bytes(void)
+{
+	return LEDGER_SESSION_BYTES;
+}
+
 uint32_t xts_ledger_queue_bytes(void)
 {
 	return LEDGER_QUEUE_BYTES;

@@ -334,6 +334,9 @@ void *xts_ledger_place_of_relayed(uint32_t index);
 /* Where the struct of its queue was, for resume_dead (queue_kinds.h), and how long that may be. NULL: nowhere. */
 const void *xts_ledger_queue(uint32_t queue_id);
 uint32_t xts_ledger_queue_bytes(void);
+/* The same of its decorator that repeats lost frames, for xts_arq_dead_session() (arq.h). */
+void *xts_ledger_session(uint32_t queue_id);
+uint32_t xts_ledger_session_bytes(void);
 /* Keeps the sockets of a channel for its host, as xts_worker_take_in(). number: behind the relay that has the queue; or
  * 0. queue: the channel's, which has just been resumed and is used by nobody. Returns how many there are; or -ENOENT. */
 int xts_worker_recover(struct xts_worker *worker, struct xts_queue *queue, struct xts_tenant *tenant, uint32_t queue_id,

@@ -78,7 +78,6 @@ class DeviceChannels:
             )
         settings = _settings(config)
         self._steered = settings.steering is Steering.ADDRESS
-        self._repeats = proxy.reliable == "on"
         self.queue_ids = list(settings.queue_ids)
         self._taken = taken is not None
         self._opened = _taken(taken, proxy.interface) if taken else take(settings) or settings.open(_PATIENCE_S)
@@ -141,9 +140,8 @@ class DeviceChannels:
     # --- after a crash (understudy.py) --------------------------------------------------------------------
 
     def survives(self) -> bool:
-        """Can another process of the workers go on with these queues? Repeated frames have a state that is only in the
-        process that has died."""
-        return not self._repeats and all(queue_id in self._kept_ends.ends for _, queue_id in self._given)
+        """Can another process of the workers go on with these queues?"""
+        return all(queue_id in self._kept_ends.ends for _, queue_id in self._given)
 
     def recover(self) -> int:
         """Another process of the workers is there. Returns how many sockets may go on."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
+from typing import TypeVar
 
 from xts_messages.queues.queue import Queue
 from xts_messages.queues.queue_kinds import PROXY, QueueEnd
@@ -12,7 +15,8 @@ from xts_messages.queues.queue_kinds import PROXY, QueueEnd
 from xts_proxy.workers.workers import dead_queue
 
 #: A queue whose frames are on their way when its process dies: how often it is tried, and how long between.
-_TRIES, _BETWEEN_S = 50, 0.001
+_TRIES, _BETWEEN_S = 500, 0.001
+_Done = TypeVar("_Done")
 
 
 def dressed(
@@ -33,16 +37,23 @@ def dressed(
         if secrets:
             queue = undo.enter_context(queue.headed(number=queue_id, secrets_fd=secrets[0], state=state, died=died))
         if repeating is not None:
-            queue = undo.enter_context(queue.repeating(repeating, session=session))
+            queue = undo.enter_context(queue.repeating(repeating, session=b"" if died else session))
+            if died and session:
+                _patiently(partial(queue.resume_dead_session, session))
         undo.pop_all()
     return queue
 
 
 def resume_dead(ends: QueueEnd, queue_id: int) -> Queue:
     """The queue of a process that has died. BlockingIOError: its frames stay on their way. OSError: it cannot go on."""
+    return _patiently(lambda: ends.resume_dead(PROXY, *dead_queue(queue_id)))
+
+
+def _patiently(do: Callable[[], _Done]) -> _Done:
+    """Until what a dead process has sent has left. BlockingIOError: it does not."""
     for left in reversed(range(_TRIES)):
         try:
-            return ends.resume_dead(PROXY, *dead_queue(queue_id))
+            return do()
         except BlockingIOError:
             if not left:
                 raise

@@ -39,7 +39,7 @@ from xts_proxy.workers.name_servers import Device
 from xts_proxy.workers.rdma_ends import RdmaEnds
 from xts_proxy.workers.ulp import Material
 from xts_proxy.workers.understudy import Swept
-from xts_proxy.workers.workers import DeadChannel, Owner, Relayed, Worker, dead_channel, dead_relayed
+from xts_proxy.workers.workers import DeadChannel, Owner, Relayed, Worker, dead_channel, dead_relayed, dead_session
 
 Result = tuple[Any, list[int]]
 #: Of a queue that is added: see on_add_channel().
@@ -345,7 +345,8 @@ class Methods:
             undo.callback(close_all, secrets)
             queue = undo.enter_context(resume_dead(QueueEnd.unpack(geometry, tuple(came)), queue_id))
             came.clear()  # the queue has these now
-            queue = undo.enter_context(dressed(queue, queue_id, secrets, repeating, (dead.heads, b""), died=True))
+            left = dead.heads, dead_session(queue, queue_id, dead.epoch)
+            queue = undo.enter_context(dressed(queue, queue_id, secrets, repeating, left, died=True))
             sockets = worker.recover(queue, account, queue_id, ticket) if dead.epoch else 0
             known, relayed = dead.known, []
             for one in dead_relayed(queue_id) if dead.epoch else []:

@@ -172,6 +172,15 @@ def dead_queue(queue_id: int) -> tuple[int, int]:
     return int(ffi.cast("uintptr_t", lib.xts_ledger_queue(queue_id))), int(lib.xts_ledger_queue_bytes())
 
 
+def dead_session(queue: Queue, queue_id: int, epoch: int) -> bytes:
+    """What repeated its lost frames, where something did. `queue`: that goes on for it."""
+    of_queue = int(ffi.cast("uintptr_t", lib.xts_ledger_queue(queue_id)))
+    session = int(ffi.cast("uintptr_t", lib.xts_ledger_session(queue_id)))
+    if not of_queue or not session:
+        return b""
+    return queue.dead_session(of_queue, session, int(lib.xts_ledger_session_bytes()), epoch)
+
+
 class Worker:
     """One worker thread. `index` is its number in logs and metrics."""
 

@@ -57,6 +57,7 @@ void arq_session_end(struct arq_queue *q)
 {
 	if (!q->open)
 		return;
+	arq_again_end(q);
 	for (uint32_t i = 0; i < ARQ_WINDOW; i++)
 		if (q->rx.held[i].segments)
 			xts_queue_recycle(q->base.inner, &q->rx.held[i]);
@@ -220,6 +221,8 @@ static int arq_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 {
 	struct arq_queue *q = arq_of(base);
 
+	if (q->again && arq_again_receive(q, frame))
+		return 1;
 	for (uint32_t dropped = 0; dropped < DROPS_MAX; dropped++) {
 		int got;
 
@@ -248,7 +251,7 @@ static void arq_recycle(struct xts_queue *base, const struct xts_rx_frame *frame
 static int arq_arm(struct xts_queue *base)
 {
 	struct arq_queue *q = arq_of(base);
-	int ready = q->goodbye_due || arq_receiver_ready(&q->rx) ? 1 : xts_queue_arm(q->base.inner);
+	int ready = q->again || q->goodbye_due || arq_receiver_ready(&q->rx) ? 1 : xts_queue_arm(q->base.inner);
 
 	arq_sync_stats(q);
 	return ready;
@@ -266,7 +269,8 @@ static void arq_close(struct xts_queue *base)
 
 	arq_session_end(q);
 	xts_queue_close(q->base.inner);
-	xts_release(q);
+	if (!base->placed)
+		xts_release(q);
 }
 
 /* --- time --------------------------------------------------------------------------------------------------------- */
@@ -309,7 +313,8 @@ static int arq_leave(struct xts_queue *base, int *fds, uint8_t *state)
 	.tick = arq_tick, .deadline_ns = arq_deadline_ns
 
 static const struct xts_queue_ops arq_ops = { ARQ_OPS };
-static const struct xts_queue_ops arq_leaving_ops = { ARQ_OPS, .leave = arq_leave, .settle = arq_settle };
+static const struct xts_queue_ops arq_leaving_ops = { ARQ_OPS, .leave = arq_leave, .settle = arq_settle,
+						      .struct_bytes = sizeof(struct arq_queue) };
 
 int xts_arq_wrap(struct xts_queue **out, struct xts_queue *inner, const struct xts_arq_config *config)
 {

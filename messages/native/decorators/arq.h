@@ -37,4 +37,13 @@ int xts_arq_wrap(struct xts_queue **out, struct xts_queue *inner, const struct x
  * frames; the queue has none then. */
 int xts_arq_resume(struct xts_queue *queue, const uint8_t *session, uint32_t bytes);
 
+/* The same when that process has died. `dead`: its queue as it was in shared memory (xts_queue_place()), in the middle of
+ * anything; it may say whatever it likes. `dead_below`: so was the queue at the bottom, of which `below` goes on.
+ * Returns how many bytes the session is, to be freed by the caller; 0: there is none of this epoch; or -ENOMEM. Nobody
+ * finds a session there any more. Before anything is sent over `below`. */
+int xts_arq_dead_session(struct xts_queue *below, const void *dead_below, void *dead, size_t dead_bytes, uint64_t epoch,
+			 uint8_t **session);
+/* Goes on with it. -EAGAIN: slots are still on their way, try again; else as xts_arq_resume(). */
+int xts_arq_resume_dead(struct xts_queue *queue, const uint8_t *session, uint32_t bytes);
+
 #endif

@@ -13,7 +13,7 @@ static bool is_past(const struct arq_queue *q, uint64_t epoch)
 	return false;
 }
 
-static void take_off(struct xts_rx_frame *frame)
+void arq_take_off(struct xts_rx_frame *frame)
 {
 	struct iovec *first = &frame->segment[0];
 	uint8_t *data = first->iov_base;
@@ -145,11 +145,21 @@ static void release_arrived(struct arq_queue *q)
 		xts_queue_release(q->base.inner, &arq_sender_frame(&q->tx, q->tx.released)->slot);
 }
 
+bool arq_arrives(struct arq_queue *q, struct xts_rx_frame *frame, const struct xts_arq *head)
+{
+	enum arq_arrival arrival = arq_receiver_take(&q->rx, head, frame);
+
+	q->early += arrival == ARQ_EARLY;
+	q->duplicates += arrival == ARQ_DUPLICATE;
+	q->stale += arrival == ARQ_BEYOND;
+	if (arrival == ARQ_DUPLICATE || arrival == ARQ_BEYOND)
+		xts_queue_recycle(q->base.inner, frame);
+	return arrival == ARQ_IN_ORDER;
+}
+
 /* A frame of the session. True: its turn has come, and it has lost its head. Else it is not the caller's any more. */
 static bool take(struct arq_queue *q, struct xts_rx_frame *frame, const struct xts_arq *head)
 {
-	enum arq_arrival arrival;
-
 	arq_receiver_first(&q->rx, head->first);
 	if (head->parts & XTS_ARQ_ARRIVED && arq_sender_acknowledged(&q->tx, head)) {
 		xts_queue_recycle(q->base.inner, frame);
@@ -166,14 +176,8 @@ static bool take(struct arq_queue *q, struct xts_rx_frame *frame, const struct x
 		xts_queue_recycle(q->base.inner, frame);
 		return false;
 	}
-	take_off(frame);
-	arrival = arq_receiver_take(&q->rx, head, frame);
-	q->early += arrival == ARQ_EARLY;
-	q->duplicates += arrival == ARQ_DUPLICATE;
-	q->stale += arrival == ARQ_BEYOND;
-	if (arrival == ARQ_DUPLICATE || arrival == ARQ_BEYOND)
-		xts_queue_recycle(q->base.inner, frame);
-	return arrival == ARQ_IN_ORDER;
+	arq_take_off(frame);
+	return arq_arrives(q, frame, head);
 }
 
 /* A proxy without a session, and a frame of one: it has been restarted. Its link says so, if it sees the frame. */
@@ -183,7 +187,7 @@ static bool of_another_proxy(const struct arq_queue *q, struct xts_rx_frame *fra
 
 	if (q->config.role != XTS_ARQ_PROXY || q->open || q->past_count || !(head->parts & XTS_ARQ_NUMBERED))
 		return false;
-	take_off(frame);
+	arq_take_off(frame);
 	if (xts_head_decode(&inner, frame->segment[0].iov_base, frame->segment[0].iov_len))
 		return false;
 	return inner.type != XTS_LINK_HELLO && inner.type != XTS_LINK_TOKEN;

@@ -68,7 +68,9 @@ void arq_sender_lose_all(struct arq_sender *s)
 
 void arq_sender_add(struct arq_sender *s, const struct xts_tx_slot *slot, uint32_t bytes)
 {
-	*arq_sender_frame(s, s->end++) = (struct arq_frame){ .slot = *slot, .bytes = bytes };
+	*arq_sender_frame(s, s->end) = (struct arq_frame){ .slot = *slot, .bytes = bytes };
+	__atomic_signal_fence(__ATOMIC_RELEASE); /* who goes on when this process has died finds the whole frame */
+	s->end++;
 }
 
 /* --- acknowledgements --------------------------------------------------------------------------------------------- */

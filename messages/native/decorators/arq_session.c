@@ -66,13 +66,12 @@ static void write_head(const struct arq_queue *q, uint8_t *to)
 	xts_put8(to + 39, r->heard_any);
 }
 
-/* How many bytes it is, which are the caller's; 0: it does not go on; or -ENOMEM. */
-static int write_session(struct arq_queue *q, uint8_t **session)
+int arq_session_write(struct arq_queue *q, uint32_t most, uint8_t **session)
 {
 	uint32_t past = past_of(q), bytes = HEAD_BYTES + 8 * past + unheard_bytes(&q->tx);
 	uint8_t *to;
 
-	if (!q->open || q->rx.held_count || bytes > XTS_ARQ_SESSION_BYTES_MAX)
+	if (!q->open || bytes > most)
 		return 0;
 	to = *session = malloc(bytes);
 	if (!to)
@@ -120,7 +119,7 @@ int arq_settle(struct xts_queue *base, uint64_t now_ns, uint8_t **session)
 	}
 	if (q->open && q->tx.oldest != q->tx.end && now_ns < q->settled_ns)
 		return -EAGAIN;
-	bytes = write_session(q, session);
+	bytes = q->rx.held_count ? 0 : arq_session_write(q, XTS_ARQ_SESSION_BYTES_MAX, session);
 	arq_session_end(q);
 	return bytes;
 }
@@ -164,6 +163,11 @@ static void take_receiver(struct arq_receiver *r, const uint8_t *from)
 	r->duplicates = xts_get16(from + 36);
 	r->known = xts_get8(from + 38);
 	r->heard_any = xts_get8(from + 39);
+}
+
+uint32_t arq_session_frames(const uint8_t *session, uint32_t bytes)
+{
+	return bytes < HEAD_BYTES ? 0 : xts_get32(session + 20);
 }
 
 int xts_arq_resume(struct xts_queue *queue, const uint8_t *session, uint32_t bytes)

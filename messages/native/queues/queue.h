@@ -127,7 +127,7 @@ struct xts_queue_ops {
 	int (*settle)(struct xts_queue *q, uint64_t now_ns, uint8_t **session);
 	/* Of a queue in use, for another process that goes on with it (resume of queue_kinds.h). NULL: not possible. */
 	int (*leave)(struct xts_queue *q, int *fds, uint8_t *state);
-	/* As xts_queue_dead_slot(). NULL where struct_bytes is 0. */
+	/* As xts_queue_dead_slot(). NULL of a decorator, and where struct_bytes is 0. */
 	void *(*dead_slot)(struct xts_queue *q, const void *dead, uint64_t place, uint32_t bytes);
 	/* Of its own struct, which xts_queue_place() may copy elsewhere; 0: it has pointers into itself. */
 	uint32_t struct_bytes;

@@ -410,7 +410,7 @@ static bool shm_agree(const struct shm_queue *q, const struct shm_queue *dead, s
 		 came = atomic_load_explicit(&q->tx->back[s->tx_reclaimed % SHM_ENTRIES], memory_order_relaxed);
 
 	for (uint32_t slot = 0; slot < q->slots; slot++) {
-		s->sent[slot] = dead->tx_state[slot] == TX_SENT;
+		s->sent[slot] = dead->tx_state[slot] == TX_SENT || dead->tx_state[slot] == TX_RETAINED_SENT;
 		sent += s->sent[slot];
 		lent[slot] = dead->lent[slot];
 		have += lent[slot];

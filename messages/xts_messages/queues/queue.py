@@ -348,6 +348,22 @@ class Queue:
             check(result, "going on with a session")
         return made
 
+    def dead_session(self, dead_below: int, dead: int, dead_bytes: int, epoch: int) -> bytes:
+        """The session in this epoch of a process that has died, b"" if there is none: for resume_dead_session(), once.
+        This queue goes on for that of the process. The addresses of that one's struct, and of what repeated lost
+        frames. Before anything is sent."""
+        out = ffi.new("uint8_t **")
+        structs = ffi.cast("void *", dead_below), ffi.cast("void *", dead)
+        length = lib.xts_arq_dead_session(self.native, *structs, dead_bytes, epoch, out)
+        try:
+            return bytes(ffi.buffer(out[0], length)) if check(length, "reading a session") else b""
+        finally:
+            lib.xts_queue_session_free(out[0])
+
+    def resume_dead_session(self, session: bytes) -> None:
+        """Goes on with it, on a queue that repeats lost frames. BlockingIOError: slots are on their way, try again."""
+        check(lib.xts_arq_resume_dead(self.native, session, len(session)), "going on with a session")
+
     def with_faults(self, on_transmit: Faults | None = None, on_receive: Faults | None = None) -> Queue:
         """This queue with faults; use the result in place of this object."""
         out = ffi.new("struct xts_queue **")

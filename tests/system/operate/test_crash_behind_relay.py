@@ -16,7 +16,7 @@ from beds.ready import readable
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
-KINDS = ["relay", "switch relay"]
+KINDS = ["relay", "switch relay", "repeated relay"]
 
 USES = """
 import socket, sys

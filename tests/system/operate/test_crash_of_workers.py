@@ -310,6 +310,16 @@ def test_what_is_busy_goes_on(kind: str) -> None:
     assert kept.share("under way") >= 0.8, kept
 
 
+@pytest.mark.root
+@pytest.mark.afxdp
+def test_what_is_busy_goes_on_over_a_wire_that_loses_frames() -> None:
+    """What had arrived is not lost by the crash, and what had not comes once."""
+    kept = crash_under_load("lossy", 6)
+    assert not [end for ends in kept.ended.values() for end in ends if "wrong" in end], kept
+    assert kept.share("idle") == 1.0
+    assert kept.share("busy") >= 0.9, kept
+
+
 def test_the_third_crash_in_ten_minutes_is_one_too_many() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-crash-")))
