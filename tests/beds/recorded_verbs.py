@@ -14,8 +14,8 @@ class VerbsError(Exception):
 
 
 class RecordedVerbs:
-    """`refuses`: the errors with which things are refused, by the name of their class ("QP", "Flow", "DM"). `raw`: what
-    the device paces and segments is raw packets."""
+    """`refuses`: the errors with which things are refused, by the name of their class ("QP", "Flow", "DM"), by "query",
+    and by "QP back" for what is given back. `raw`: what the device paces and segments is raw packets."""
 
     def __init__(self, *, memory: int = 1 << 17, raw: bool = True, refuses: dict[str, str] | None = None) -> None:
         self.made: list[str] = []
@@ -33,7 +33,7 @@ class RecordedVerbs:
         self.enums = SimpleNamespace(IBV_QPT_RAW_PACKET=RAW_PACKET)
         self.device = SimpleNamespace(
             get_device_list=lambda: [SimpleNamespace(name=b"mlx5_0")],
-            Context=lambda name: self.make("Context", query_device_ex=lambda: self._attributes),
+            Context=lambda name: self.make("Context", query_device_ex=self._query),
             AllocDmAttr=lambda length: SimpleNamespace(length=length),
             DM=lambda context, attribute: self.make(
                 "DM", copy_to_dm=self._write, copy_from_dm=lambda at, count: self.written[at : at + count]
@@ -54,11 +54,18 @@ class RecordedVerbs:
         )
 
     def make(self, name: str, **methods: Any) -> Any:
-        if name in self._refuses:
-            raise VerbsError(self._refuses[name])
+        self._refuse(name)
         self.made.append(name)
         self.open.append(name)
         return _Made(self, name, methods)
+
+    def _query(self) -> Any:
+        self._refuse("query")
+        return self._attributes
+
+    def _refuse(self, name: str) -> None:
+        if name in self._refuses:
+            raise VerbsError(self._refuses[name])
 
     def _write(self, at: int, data: bytes, count: int) -> None:
         assert (at, len(data)) == (0, count)
@@ -84,3 +91,4 @@ class _Made:
 
     def __exit__(self, *_: object) -> None:
         self._of.open.remove(self._name)
+        self._of._refuse(f"{self._name} back")

@@ -28,7 +28,8 @@ def survey(interfaces: list[str]) -> dict[str, list[Answer]]:
     here = [interface.name for interface in read_interfaces() if interface.name != "lo"]
     for name in interfaces:
         if name not in here:
-            raise OSError(errno.ENODEV, f"there is no interface {name} here; there are {', '.join(here) or 'none'}")
+            what = "lo is loopback, behind which is no card" if name == "lo" else f"there is no interface {name!r} here"
+            raise OSError(errno.ENODEV, f"{what}; there are {printable(', '.join(here)) or 'none'}")
     return {
         name: sorted(
             (answer for back_end in BACK_ENDS for answer in back_end.answers(name)),

@@ -88,36 +88,42 @@ class Verbs:
             yield Answer(capability, False, self.name, reason=f"{reason}; {NOT_TRIED}")
 
     def _of_device(self, verbs: Any, name: str) -> Iterator[Answer]:
-        by = f"{self.name} ({name})"
+        """One for each capability, whatever the device refuses, and wherever it goes away."""
+        by, why = f"{self.name} ({name})", ""
+        found: dict[Capability, Answer] = {}
         try:
-            context = verbs.device.Context(name=name)
+            with verbs.device.Context(name=name) as context:
+                for answer in _tried(verbs, context, by):
+                    found.setdefault(answer.capability, answer)
         except verbs.Error as error:
-            for capability in _ON_CARD:
-                yield Answer(capability, False, by, reason=f"{first_line(error)}; {NOT_TRIED}")
-            return
-        with context:
-            yield from self._memory(verbs, context, by)
-            yield from _of_queue_pairs(verbs, context, by)
-            yield from _of_connections(by)
-
-    @staticmethod
-    def _memory(verbs: Any, context: Any, by: str) -> Iterator[Answer]:
-        limit = int(context.query_device_ex().max_dm_size)
-        if not limit:
-            yield Answer(Capability.DEVICE_MEMORY, False, by, reason=f"the device has none; {NOT_TRIED}")
-            return
-        try:
-            with verbs.device.DM(context, verbs.device.AllocDmAttr(length=_MEMORY_BYTES)) as memory:
-                memory.copy_to_dm(0, bytes(range(_MEMORY_BYTES)), _MEMORY_BYTES)
-                same = bytes(memory.copy_from_dm(0, _MEMORY_BYTES)) == bytes(range(_MEMORY_BYTES))
-        except verbs.Error as error:
-            yield Answer(Capability.DEVICE_MEMORY, False, by, reason=first_line(error))
-            return
-        reason = "" if same else "what was written was not read back"
-        yield Answer(Capability.DEVICE_MEMORY, same, by, f"{limit} bytes" if same else "", reason)
+            why = first_line(error)
+        for capability in _ON_CARD:
+            yield found.get(capability) or Answer(capability, False, by, reason=f"{why}; {NOT_TRIED}")
 
 
-def _of_queue_pairs(verbs: Any, context: Any, by: str) -> Iterator[Answer]:
+def _tried(verbs: Any, context: Any, by: str) -> Iterator[Answer]:
+    attributes = context.query_device_ex()
+    yield from _memory(verbs, context, int(attributes.max_dm_size), by)
+    yield from _of_queue_pairs(verbs, context, attributes, by)
+    yield from _of_connections(by)
+
+
+def _memory(verbs: Any, context: Any, limit: int, by: str) -> Iterator[Answer]:
+    if not limit:
+        yield Answer(Capability.DEVICE_MEMORY, False, by, reason=f"the device has none; {NOT_TRIED}")
+        return
+    try:
+        with verbs.device.DM(context, verbs.device.AllocDmAttr(length=_MEMORY_BYTES)) as memory:
+            memory.copy_to_dm(0, bytes(range(_MEMORY_BYTES)), _MEMORY_BYTES)
+            same = bytes(memory.copy_from_dm(0, _MEMORY_BYTES)) == bytes(range(_MEMORY_BYTES))
+    except verbs.Error as error:
+        yield Answer(Capability.DEVICE_MEMORY, False, by, reason=first_line(error))
+        return
+    reason = "" if same else "what was written was not read back"
+    yield Answer(Capability.DEVICE_MEMORY, same, by, f"{limit} bytes" if same else "", reason)
+
+
+def _of_queue_pairs(verbs: Any, context: Any, attributes: Any, by: str) -> Iterator[Answer]:
     """What needs a queue pair of raw packets. Without one, nothing further is tried."""
     of_them = (
         Capability.PACING,
@@ -133,7 +139,7 @@ def _of_queue_pairs(verbs: Any, context: Any, by: str) -> Iterator[Answer]:
             wanted = verbs.qp.QPInitAttr(qp_type=raw, scq=completions, rcq=completions, cap=caps)
             with verbs.qp.QP(domain, wanted) as pair:
                 yield Answer(Capability.RAW_PACKETS, True, by, "", "a queue pair of raw packets was made")
-                yield from _by_attributes(verbs, context.query_device_ex(), by)
+                yield from _by_attributes(verbs, attributes, by)
                 yield from _by_rules(verbs, pair, by)
     except verbs.Error as error:
         reason = first_line(error)

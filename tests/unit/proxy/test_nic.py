@@ -72,6 +72,17 @@ def test_without_pyverbs_and_without_access() -> None:
     assert {answer.reason for answer in denied.values()} == {f"Permission denied; {NOT_TRIED}"}
 
 
+@pytest.mark.parametrize("refused", ["query", "QP back", "Flow back", "DM back", "Context back"])
+def test_a_device_that_goes_away_meanwhile(refused: str) -> None:
+    """Removed by its driver, at any step: one answer for each capability all the same, and no error."""
+    verbs = RecordedVerbs(refuses={refused: "Operation not permitted"})
+    found = list(Verbs(lambda: verbs).answers("mlx5"))
+    assert sorted(answer.capability for answer in found) == sorted(Capability)
+    if refused == "query":
+        assert {answer.reason for answer in found} == {f"Operation not permitted; {NOT_TRIED}"}
+    assert verbs.open == []
+
+
 def test_attributes_are_as_pyverbs_has_them() -> None:
     """What needs no device is made by pyverbs itself, so the recording cannot drift away from it."""
     spec, flow = pytest.importorskip("pyverbs.spec"), pytest.importorskip("pyverbs.flow")
@@ -104,8 +115,11 @@ def test_what_the_kernel_and_xdp_say_of_an_interface() -> None:
 
 
 def test_a_report_of_an_interface_that_is_not_there() -> None:
-    with pytest.raises(OSError, match="there is no interface no-such-one here"):
-        report.survey(["no-such-one"])
+    for name, said in (("no-such-one", "'no-such-one'"), ("", "''"), ("a\x1b[31m", r"'a\\x1b\[31m'")):
+        with pytest.raises(OSError, match=f"there is no interface {said} here; there are "):
+            report.survey([name])
+    with pytest.raises(OSError, match="lo is loopback, behind which is no card; there are "):
+        report.survey(["lo"])
     names = [name for _, name in socket.if_nameindex() if name != "lo"]
     assert list(report.survey([])) == names
 
