@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import json
 import tomllib
 from collections.abc import Callable, Collection
@@ -453,7 +452,7 @@ _EXPECTED = {field.name: expectation(field.type) for field in structs.fields(Age
 
 #: Keys whose values are texts of a form: what is expected, and the function that raises ValueError for another form.
 _PARSED: dict[str, tuple[str, Callable[[str], object]]] = {
-    "rdma_peer": ('an address such as "192.168.100.2"', lambda text: text and ipaddress.ip_address(text)),
+    "rdma_peer": ('an address such as "192.168.100.2"', config_rdma.check_peer),
     "metrics": (MetricsAddress.expected, MetricsAddress.parse),
     "peer_mac": (f"{mac_address.EXPECTED}, or an array of such", mac_address.station),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,13 @@ def mistakes(config: AgentConfig) -> Iterator[tuple[str, str]]:
         yield "per_uid_max", 'counts queues, and with queue = "rdma" there is none for a process; 0 lifts the limit'
     if config.pods:
         yield "pods", 'cannot be served with queue = "rdma": pods are allocated queues, and there is none'
+
+
+def check_peer(text: str) -> None:
+    """ValueError: that is no address at which a proxy can wait. Empty: none is given."""
+    address = ipaddress.ip_address(text) if text else None
+    if address and (address.is_unspecified or address.is_multicast):
+        raise ValueError("no proxy can be reached there")
 
 
 def _changed(config: AgentConfig, names: tuple[str, ...]) -> list[str]:

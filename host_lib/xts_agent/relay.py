@@ -112,6 +112,8 @@ class Relay:
     _wanted: bool = field(default=False, init=False)  # a process has needed it
     _failed: bool = field(default=False, init=False)  # the last relay never came up, so waiting may be pointless
     _silent: bool = field(default=False, init=False)  # for the proxy did not answer
+    _reason: str = field(default="", init=False)  # why this relay ends, as it has said
+    _told: str = field(default="", init=False)  # why the last one could not begin, as the log has it
     _tries: int = field(default=0, init=False)  # that have failed
     _waiting: dict[Peer, int] = field(default_factory=dict, init=False)  # how many had failed when they asked first
 
@@ -200,7 +202,7 @@ class Relay:
         self.changed(self)
 
     def _fail(self, problem: str) -> None:
-        if problem != self.problem:
+        if problem != self._told:
             often = (
                 f"every {self.retry_max_s:g} s"
                 if self.retry_max_s == RETRY_S
@@ -208,7 +210,7 @@ class Relay:
             )
             again = "when it is needed" if self.unasked else often
             log.warning("no relay on %s: %s; trying again %s", self.pool.interface, problem, again)
-        self.problem, self._failed = problem, True
+        self.problem, self._told, self._failed = problem, problem, True
         self._tries += 1
         self._waiting = {peer: since for peer, since in self._waiting.items() if since >= self._tries - 1}
         self._retry_at = time.monotonic() + self._wait_s
@@ -376,12 +378,12 @@ class Relay:
     def _take(self, report: Any, text: str) -> bool:
         """`text`: why a relay could not begin, where its process says more than a number."""
         if report.what == lib.XTS_RELAY_UP:
-            self.up, self.problem, self._failed, self._wait_s = True, "", False, RETRY_S
+            self.up, self.problem, self._told, self._failed, self._wait_s = True, "", "", False, RETRY_S
             self._waiting.clear()
             log.info("%s: queue %d: the relay is up", self.pool.interface, self.slot.queue_id if self.slot else -1)
             return True
         if report.what == lib.XTS_RELAY_DOWN:
-            self.problem = text or _meaning(int(report.error), self.up)
+            self.problem = self._reason = text or _meaning(int(report.error), self.up)
             self._silent = int(report.error) == errno.ETIMEDOUT
         if report.what == lib.XTS_RELAY_ENDED:
             relayed = self.served.get(int(report.number))
@@ -406,13 +408,13 @@ class Relay:
         for relayed in served.values():
             if not relayed.before_us:
                 self.ended(relayed)
+        reason, self._reason = self._reason, ""
         if was_up:
-            reason = self.problem or "it was killed"
+            reason = reason or "it was killed"
             log.warning("the relay on %s has ended (%s): %d processes", self.pool.interface, reason, len(served))
             self._retry_at = 0.0
         else:
-            problem, self.problem = self.problem, ""
-            self._fail(problem)
+            self._fail(reason or "its process has ended")
         self._leave_queue()
 
     def end(self) -> None:
@@ -440,6 +442,6 @@ def _meaning(error: int, was_up: bool) -> str:
     """Why a relay has ended, for people."""
     if not was_up and error == errno.EOPNOTSUPP:
         return "the proxy does not serve relays: it is older, or has relayed_max = 0"
-    if not was_up and error == errno.ETIMEDOUT:
-        return "the proxy does not answer"
+    if error == errno.ETIMEDOUT:
+        return "the proxy does not answer any more" if was_up else "the proxy does not answer"
     return os.strerror(error) if error else "it was told to end"

@@ -53,6 +53,9 @@ def test_what_is_missing() -> None:
     ]
     [found] = mistakes('interface = "a"\nqueue = "rdma"\nrdma_peer = "the device"\n')
     assert found.startswith('f:3:13: rdma_peer: expected an address such as "192.168.100.2"'), found
+    for address in ("0.0.0.0", "::", "224.0.0.1", "ff02::1"):
+        [found] = mistakes(f'interface = "a"\nqueue = "rdma"\nrdma_peer = "{address}"\n')
+        assert found.endswith(f'found "{address}": no proxy can be reached there'), found
     [found] = mistakes('interface = ["a", "b"]\nqueue = "rdma"\nrdma_peer = "10.0.0.1"\n')
     assert found.startswith("f:1:13: interface: expected one"), found
 

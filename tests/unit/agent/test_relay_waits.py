@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -42,14 +43,17 @@ class Tried:
         self.pool = NoPool()
         self.relay = Relay(cast(Any, self.pool), None, 4, cast(Any, None), cast(Any, None), lambda _: None, unasked)
 
-    def try_ends(self, error: int) -> None:
-        """The proxy has not answered, or has refused it."""
+    def try_ends(self, error: int, *, up: bool = False, killed: bool = False) -> None:
+        """The proxy has not answered, or has refused it. It may have been `up`, or end without a word."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        self.relay.control, self.relay.slot = ours, cast(Any, object())
-        report = ffi.new("struct xts_relay_report *", {"what": lib.XTS_RELAY_DOWN, "error": error})
+        self.relay.control, self.relay.slot = ours, cast(Any, SimpleNamespace(queue_id=7))
+        reports = [(lib.XTS_RELAY_UP, 0)] * up + [(lib.XTS_RELAY_DOWN, error)] * (not killed)
         with theirs:
-            theirs.send(bytes(ffi.buffer(report)))
+            for what, number in reports:
+                report = ffi.new("struct xts_relay_report *", {"what": what, "error": number})
+                theirs.send(bytes(ffi.buffer(report)))
+        while self.relay.control:
             assert self.relay.collect()
 
     def ask(self, pid: int) -> str:
@@ -105,3 +109,29 @@ def test_a_proxy_that_is_silent_and_then_refuses() -> None:
     tried.try_ends(REFUSED)
     assert "does not serve relays" in tried.ask(1)
     assert "does not serve relays" in tried.ask(2)
+
+
+def test_why_there_is_none_is_told_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    """It is tried again every few seconds, for ever: the log has a line for each reason, and not for each try."""
+    tried = Tried(unasked=False)
+
+    def told() -> list[str]:
+        lines = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return lines
+
+    for turn in range(3):
+        tried.try_ends(SILENT)
+        assert len(told()) == (not turn)
+    for turn in range(3):
+        tried.try_ends(REFUSED)
+        assert len(told()) == (not turn)
+    for turn in range(3):
+        tried.try_ends(0, killed=True)
+        assert told() == ([] if turn else ["no relay on xts0: its process has ended; trying again every 1 s"])
+    tried.try_ends(SILENT, up=True)
+    assert "has ended (the proxy does not answer any more)" in told()[-1]
+    tried.try_ends(0, killed=True)
+    assert len(told()) == 1, "since it was up, this is new"
+    tried.try_ends(0, up=True, killed=True)
+    assert "has ended (it was killed)" in told()[-1]
