@@ -4,7 +4,8 @@ Theory of operation. The keeper forks this process for each relay, and it forks 
 pair and carries the frames (relay_keeper.py). This one has the RDMA connection manager and no queue pair. It says which
 states the queue pair is to take, and the relay's process takes it there. Later it only watches the connection. When
 that ends, the relay hears of it by a descriptor that hangs up; when the relay ends, or is killed, this process ends the
-connection, and itself. Neither needs the agent: both outlive it.
+connection, and itself. Neither needs the agent: both outlive it. A proxy that is silent for long has gone (SILENT_S):
+the connection may never end by itself, as over iWARP, and no other proxy could go on with it.
 
 The agent is told why a relay could not begin by the relay's last report, with words behind it.
 """
@@ -33,8 +34,9 @@ from xts_agent.config import AgentConfig
 OPEN_S, STEP_S = 10.0, 5.0
 _BYTES_MAX = 1024
 _DONE, _CONNECTED, _FAILED = b"done", b"connected", b"failed "
-#: Becomes a relay: what the agent has sent, descriptors, what makes the queue, and system calls for it.
-BeRelay = Callable[[bytes, list[int], Callable[[Any], Queue], int], NoReturn]
+#: Becomes a relay: what the agent has sent, descriptors, what makes the queue, system calls for it, and for how many
+#: milliseconds it waits for a silent proxy.
+BeRelay = Callable[[bytes, list[int], Callable[[Any], Queue], int, int], NoReturn]
 
 
 def prepare() -> None:
@@ -55,7 +57,8 @@ def connect(config: AgentConfig, data: bytes, fds: list[int], be_a_relay: BeRela
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
             ours.close()
-            be_a_relay(data, fds, lambda geometry: _opened(config, geometry, theirs), int(lib.XTS_CALLS_OF_RDMA))
+            calls, silent_ms = int(lib.XTS_CALLS_OF_RDMA), int(rdma_cm.SILENT_S * 1000)
+            be_a_relay(data, fds, lambda geometry: _opened(config, geometry, theirs), calls, silent_ms)
         theirs.close()
         with socket.socket(fileno=fds[0]) as control:
             connection = _connected(config, ours, control)

@@ -96,9 +96,11 @@ def _adopted(fds: list[int], geometry: Any) -> Queue:
     return queue.repeating(lib.XTS_ARQ_HOST, int(geometry.epoch)) if geometry.reliable else queue
 
 
-def _be_a_relay(data: bytes, fds: list[int], adopted: Callable[[Any], Queue], calls: int = 0) -> NoReturn:
+def _be_a_relay(
+    data: bytes, fds: list[int], adopted: Callable[[Any], Queue], calls: int = 0, silent_ms: int = 0
+) -> NoReturn:
     """`fds`: to the agent, and where the relay waits for the next one. `adopted` makes the queue; `calls`: XTS_CALLS_*
-    that it needs."""
+    that it needs; `silent_ms`: for how long a silent proxy is waited for, 0: for ever."""
     status = 1
     try:
         child.set_name("xts-relay")
@@ -118,6 +120,7 @@ def _be_a_relay(data: bytes, fds: list[int], adopted: Callable[[Any], Queue], ca
                 "token_bytes": geometry.token_bytes,
                 "channels_max": channels_max,
                 "spin_us": spin_us,
+                "silent_ms": silent_ms,
                 "control_fd": control_fd,
                 "listen_fd": listening[0] if listening else -1,
                 "geometry": geometry,

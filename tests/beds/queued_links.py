@@ -140,7 +140,7 @@ class End:
             self.forget()
 
 
-def link_of(role: int, queue: Queue, window: int, now_ns: int) -> Any:
+def link_of(role: int, queue: Queue, window: int, now_ns: int, features: int = 0) -> Any:
     """A link for this end of a queue."""
     config = ffi.new("struct xts_link_config *")
     config.role = lib.XTS_LINK_HOST if role == HOST else lib.XTS_LINK_PROXY
@@ -148,7 +148,7 @@ def link_of(role: int, queue: Queue, window: int, now_ns: int) -> Any:
     config.frame_window, config.largest_message = window, queue.largest_message
     config.head_bytes = queue.native.head_bytes
     config.epoch, config.pid = (EPOCH if role == HOST else 0), os.getpid()
-    config.sockets_max = 100
+    config.sockets_max, config.features = 100, features
     config.ping_ms, config.dead_ms = 20, 3_600_000
     link = ffi.new("struct xts_link *")
     assert lib.xts_link_init(link, config, now_ns) == 0

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 from xts_messages.attaching import attach_token
 from xts_messages.queues import rdma
 from xts_messages.queues.queue_kinds import QueueEnd
+from xts_messages.queues.rdma_cm import SILENT_S
 
 from xts_proxy.config.config import Config
 from xts_proxy.queues.rdma_acceptor import (
@@ -50,8 +51,6 @@ from xts_proxy.workers.workers import Moved
 
 UNMOVABLE = "queues over RDMA cannot be handed to another proxy: restart it, and agents connect again"
 _AGAIN_S = 1.0
-#: A connection over which nothing has come for this time is ended.
-SILENT_S = 30.0
 LOOK_S = 5.0
 #: How often the log has a line about somebody who was refused, for each queue.
 _TOLD_EVERY_S = 10.0

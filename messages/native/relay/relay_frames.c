@@ -38,7 +38,7 @@ bool relay_trunk_receive(struct relay *r)
 			continue;
 		case XTS_LINK_OPENED:
 			xts_packets_begin(&r->packets, &r->link);
-			r->link.config.dead_ms = 0; /* how long it may be silent each process decides for itself */
+			r->link.config.dead_ms = r->config->silent_ms;
 			if (r->largest_message && r->link.largest_message != r->largest_message)
 				xts_link_fail(&r->link, EPROTO); /* not the one that processes know */
 			else if (!r->largest_message)

@@ -21,7 +21,7 @@
  * has processes it waits for the next agent at a socket that listens (relay_agents.c). It ends when the proxy refuses
  * the trunk, or another proxy says that it knows none. Its processes see that by the end of their bells. A proxy that
  * is only silent does not end it: for how long a silent one is waited for is a setting of each process (XTS_DEAD_MS),
- * which pings the proxy itself.
+ * which pings the proxy itself. Unless the trunk is of a kind where no other proxy can go on with it (silent_ms).
  */
 #ifndef XTS_RELAY_LOOP_H
 #define XTS_RELAY_LOOP_H
@@ -78,6 +78,7 @@ struct xts_relay_config {
 	uint32_t token_bytes;
 	uint32_t channels_max; /* at most XTS_RELAYED_MAX */
 	uint32_t spin_us;      /* how long to spin before sleeping */
+	uint32_t silent_ms;    /* a proxy that has not answered a ping for so long has gone; 0: it is waited for */
 	int control_fd;        /* to the agent; the relay takes it over */
 	int listen_fd; /* where the next agent comes (SOCK_SEQPACKET); the caller keeps it. -1: the agent is the last */
 	const struct xts_attach_reply *geometry; /* of the trunk, for the next agent */

@@ -38,6 +38,10 @@ RNR_RETRIES = 6
 #: How often what is not acknowledged is sent again. One more, 7, is the most that fits, and means "for ever" to rxe,
 #: the kernel's software RoCE: a queue whose peer has gone would never end.
 RETRIES = 6
+#: A connection over which nothing has come for this time is ended, by either end, whatever its device says. RoCE gives
+#: up what is sent and not acknowledged. iWARP's connections are TCP's, which repeats for a quarter of an hour. A relay
+#: that lives pings twice a second, and a proxy answers.
+SILENT_S = 30.0
 #: Of the address and the route, each.
 RESOLVE_MS = 2000
 _LINK = Path("/dev/infiniband/rdma_cm")
