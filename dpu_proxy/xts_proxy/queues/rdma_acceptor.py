@@ -178,13 +178,16 @@ class _Accepting:
                         listener.check()
 
     def _meet(self, request: rdma_cm.Request) -> None:
-        """Serves an agent until it has gone, or refuses it."""
-        found = sorted(askers(self._port), key=str)
+        """Serves an agent until it has gone, or refuses it. OSError: the connection manager cannot go on."""
+        unknown = "its address is not known"
+        try:
+            found = sorted(askers(self._port), key=str)
+        except OSError as error:
+            found, unknown = [], f"{unknown}: {error.strerror or error}"
         strangers = [str(one) for one in found if not self._config.rdma.admits(one)]
         if strangers or not found:  # of several that ask at once we do not know which this one is
             request.reject()
-            why = "its address is not among rdma.hosts" if strangers else "its address is not known"
-            self._tell(Refused(", ".join(strangers), why))
+            self._tell(Refused(", ".join(strangers), "its address is not among rdma.hosts" if strangers else unknown))
             return
         peer = str(found[0]) if len(found) == 1 else ", ".join(map(str, found))
         if (offered := self._ask(Asks(peer))).error:
@@ -197,10 +200,14 @@ class _Accepting:
         except OSError as error:
             self._tell(Refused(peer, error.strerror or str(error)))
             return
-        with connection:
-            self._tell(Connected(peer), connection.life)
-            connection.life.close()
-            why = self._watch(connection)
+        try:
+            with connection:
+                self._tell(Connected(peer), connection.life)
+                connection.life.close()
+                why = self._watch(connection)
+        except OSError as error:
+            self._tell(Ended(error.strerror or str(error)))
+            raise
         self._tell(Ended(why))
 
     def _watch(self, connection: rdma_cm.Connection) -> str:
