@@ -8,9 +8,9 @@ or refuses it, or it was killed), its processes have lost the proxy, as if the p
 attach again. The agent opens the queue again and starts another relay on it, at once, or after RETRY_S if the last one
 never worked. A relay goes on when the keeper has ended; the next one is started by another keeper.
 
-Where the proxy was silent, it may be there by now: it is started again, or slow. So a process that asks while there is
-no relay is refused only after a try that it has waited for, as one with a queue waits for an answer to its HELLO. Such
-a relay keeps its queue. One that the proxy has refused does not, and nobody waits for it.
+Where the proxy was silent, or not there, it may be there by now: it is started again, or slow. So a process that asks
+while there is no relay is refused only after a try that it has waited for, as one with a queue waits for an answer to
+its HELLO. Such a relay keeps its queue. One that the proxy has refused does not, and nobody waits for it.
 
 A relay with processes also goes on when the agent has ended, in order or not (messages/native/relay/relay_agents.c).
 The next agent connects to it, hears whom it serves, and goes on with it as if it had started it. It sees nothing of
@@ -48,6 +48,8 @@ log = logging.getLogger("xts-agent")
 RETRY_S = 1.0
 #: A try takes 2 s at most (relay_loop.c), and its start, or the end of the one before, some time.
 TRY_S = 5.0
+#: Nobody has answered, or, over RDMA, nobody takes connections there (yet).
+_NOBODY_THERE = (errno.ETIMEDOUT, errno.ECONNREFUSED)
 #: A process that asks has the next try begin so soon after the last one.
 AGAIN_S = 0.1
 #: The largest message of a process behind a relay; its memory is some 100 times that.
@@ -384,7 +386,7 @@ class Relay:
             return True
         if report.what == lib.XTS_RELAY_DOWN:
             self.problem = self._reason = text or _meaning(int(report.error), self.up)
-            self._silent = int(report.error) == errno.ETIMEDOUT
+            self._silent = int(report.error) in _NOBODY_THERE
         if report.what == lib.XTS_RELAY_ENDED:
             relayed = self.served.get(int(report.number))
             if report.error or report.dropped:

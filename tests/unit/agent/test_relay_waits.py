@@ -69,19 +69,23 @@ class Tried:
         raise AssertionError
 
 
+@pytest.mark.parametrize(
+    "error, why", [(SILENT, "the proxy does not answer"), (errno.ECONNREFUSED, "Connection refused")]
+)
 @pytest.mark.parametrize("unasked", [False, True])
-def test_a_proxy_that_was_silent_may_be_there_by_now(unasked: bool) -> None:
-    """Each process waits for one try. The relay's queue stays the relay's."""
+def test_a_proxy_that_was_not_there_may_be_by_now(unasked: bool, error: int, why: str) -> None:
+    """It was silent, or, over RDMA, took no connections. Each process waits for one try. The relay's queue stays the
+    relay's."""
     tried = Tried(unasked=unasked)
-    tried.try_ends(SILENT)
+    tried.try_ends(error)
     assert tried.ask(1) == ""
     assert tried.relay.timeout_s() is None  # there is no keeper here
     assert tried.pool.reserved == 1
     assert tried.ask(1) == "", "it is asked again when anything happens"
-    tried.try_ends(SILENT)
+    tried.try_ends(error)
     assert tried.ask(2) == "", "it has come since"
-    assert tried.ask(1) == "there is no relay (the proxy does not answer)"
-    tried.try_ends(SILENT)
+    assert tried.ask(1) == f"there is no relay ({why})"
+    tried.try_ends(error)
     assert tried.ask(2)
     assert tried.ask(1) == "", "this is another request"
 
