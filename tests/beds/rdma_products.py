@@ -26,8 +26,8 @@ from xts_proxy.status import control_socket
 from beds.rdma_wire import Wire
 from beds.ready import readable
 
-#: The processor is emulated: imports take seconds.
-PATIENCE_S = 90.0
+#: The processor is emulated, and may have half a core: imports take seconds, and a start a minute or two.
+PATIENCE_S = 240.0
 XTS = Path(sys.executable).with_name("xts")
 PORT = 8600
 
