@@ -80,8 +80,23 @@ static void connect_finished(struct connection *c)
 	connection_connect_failed(c, error);
 }
 
+/* Where it does not stay in the stream, no count says any more what the host has got. In a crash the connection is
+ * reset, for a byte that was skipped would be taken for one that is missing. */
+static void urgent_data_came(struct connection *c)
+{
+	int stays = 0;
+	socklen_t length = sizeof stays;
+
+	if (getsockopt(c->tcp.fd, SOL_SOCKET, SO_OOBINLINE, &stays, &length) || !stays) {
+		c->urgent = true;
+		ledger_forget(c->tcp.fd);
+	}
+}
+
 static void data_event(struct connection *c, uint32_t events)
 {
+	if (events & EPOLLPRI && !c->urgent)
+		urgent_data_came(c);
 	if (c->tcp.pushed) {
 		pushed_event(c, events);
 		if (c->state == CONNECTION_CLOSING && c->tcp.fd >= 0 && c->tcp.pushed->started)
@@ -313,7 +328,7 @@ bool connection_renew(struct connection *c)
 		xts_credit_grant_init(&c->grant, c->window);
 	connection_enter(c, CONNECTION_IDLE);
 	c->noted_events = 0; /* events from before the failure */
-	c->readable = c->read_to_end = c->writable = c->eos_sent = c->reset_sent = false;
+	c->readable = c->read_to_end = c->urgent = c->writable = c->eos_sent = c->reset_sent = false;
 	c->lingering = c->spilled = false;
 	c->tcp.accepted = c->tcp.fin_wanted = c->tcp.fin_done = c->tcp.more = false;
 	c->tcp.out = (struct outgoing){ 0 };

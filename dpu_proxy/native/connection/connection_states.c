@@ -12,7 +12,7 @@
 /* The host has closed it, and CLOSED has to be sent. The socket is closed already. */
 #define CLOSED (F(CLOSE_REPLY) | F(UNWAITED) | F(NO_SOCKET))
 /* There is, or was, a TCP connection. */
-#define CARRIES (F(READ_TO_END) | F(WRITABLE) | F(ACCEPTED))
+#define CARRIES (F(READ_TO_END) | F(URGENT) | F(WRITABLE) | F(ACCEPTED))
 #define CARRIED (CARRIES | F(EOS_SENT) | F(FIN_WANTED) | F(FIN_DONE) | F(MORE) | F(SPILLED))
 
 /* clang-format off */
@@ -28,7 +28,7 @@ static const struct xts_state_rule states[CONNECTION_STATES] = {
 	[CONNECTION_LISTENER] = { "listener", "It accepts connections.",
 		.may = ALWAYS | CLOSED | F(LOOK_DUE) },
 	[CONNECTION_CLOSING] = { "closing",
-		"The host has closed it: it is answered, lingers, or is an orphan whose bytes are delivered.",
+		"The host has closed it: it is answered, lingers, or is an orphan with bytes.",
 		.may = ALWAYS | CARRIED | F(CLOSE_REPLY) | F(UNWAITED) | F(LINGERING) | F(ORPHAN) | F(LOOK_DUE),
 		.must = F(FIN_WANTED), .one = F(CLOSE_REPLY) | F(LINGERING) | F(ORPHAN) },
 	[CONNECTION_FAILED] = { "failed", "The host knows of its failure, and has to close it or to connect it again.",

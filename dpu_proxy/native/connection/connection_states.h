@@ -38,6 +38,8 @@ enum connection_state { /* values as in struct xts_connection_stats */
 	X(readable, READABLE, "TCP, or a protocol, may have bytes; a listener, connections. A short read clears it.") \
 	X(read_to_end, READ_TO_END, \
 	  "epoll has seen FIN, an error or urgent data: a short read does not mean that nothing more is there.") \
+	X(urgent, URGENT, \
+	  "The peer has sent urgent data, which reading skips: the kernel counts more than the host gets.") \
 	X(writable, WRITABLE, "TCP took all it was offered last.") \
 	X(eos_sent, EOS_SENT, "The host has been sent EOS.") \
 	X(reset_sent, RESET_SENT, "The host has been sent RESET, or a CONNECT_ACK that says as much.") \

@@ -21,7 +21,7 @@ static bool can_be_told(const struct connection *c)
 {
 	const struct socket_kind *kind = kind_of(c);
 
-	return kind && kind->in_ledger && kind->arrives_as == c->state && c->channel &&
+	return kind && kind->in_ledger && kind->arrives_as == c->state && c->channel && !c->urgent &&
 	       c->channel->queue_id < ledger->pages && (!c->channel->relayed.number || c->channel->relayed.page) &&
 	       !(c->state == CONNECTION_ESTABLISHED && c->tcp.pushed && !can_be_kept(c->tcp.pushed)) &&
 	       !stream_stays_for_key(c);

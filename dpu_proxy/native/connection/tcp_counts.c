@@ -32,6 +32,13 @@ static bool is_same(const struct tcp_info *a, const struct tcp_info *b)
 	       a->tcpi_state == b->tcpi_state;
 }
 
+bool tcp_has_urgent(int fd)
+{
+	uint8_t byte;
+
+	return recv(fd, &byte, 1, MSG_OOB | MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EINVAL;
+}
+
 int tcp_counts(int fd, struct tcp_counts *out)
 {
 	struct tcp_info before, after;
@@ -45,6 +52,8 @@ int tcp_counts(int fd, struct tcp_counts *out)
 			return error;
 		if (ioctl(fd, SIOCOUTQ, &unacked) || ioctl(fd, SIOCINQ, &unread))
 			return -errno;
+		if (tcp_has_urgent(fd))
+			return -EAGAIN;
 		error = look(fd, &after);
 		if (error)
 			return error;

@@ -16,7 +16,11 @@ struct tcp_counts {
 	bool ended;             /* by reset: the counts mean nothing */
 };
 
-/* 0; -EAGAIN: they change all the time; or another -errno: this kernel does not count. */
+/* Is there urgent data that was not read past? Not where it is an ordinary part of the stream. */
+bool tcp_has_urgent(int fd);
+
+/* 0; -EAGAIN: they change all the time, or urgent data waits, behind which SIOCINQ does not count; or another -errno:
+ * this kernel does not count. */
 int tcp_counts(int fd, struct tcp_counts *out);
 
 #endif

@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "connection/tcp_counts.h"
 #include "pushed/pushed.h"
 
 #define FRONT_BYTES 65536u
@@ -30,15 +31,6 @@ static bool has_ended(int fd)
 	struct pollfd end = { .fd = fd, .events = POLLRDHUP };
 
 	return poll(&end, 1, 0) > 0;
-}
-
-/* Is there urgent data that was not read past? recv() fails with EINVAL when there is none, or when it is an ordinary
- * part of the stream. */
-static bool has_urgent(int fd)
-{
-	uint8_t byte;
-
-	return recv(fd, &byte, 1, MSG_OOB | MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EINVAL;
 }
 
 static ssize_t peek_pieces(int fd, struct iovec *iov, size_t pieces)
@@ -86,7 +78,7 @@ ssize_t peek_read(struct connection *c, void *out, size_t room)
 	if (p->peek == PEEK_FROM_FRONT)
 		return peek_from_front(c, out, room);
 	n = peek_pieces(c->tcp.fd, &piece, 1);
-	if (n > 0 && has_urgent(c->tcp.fd)) {
+	if (n > 0 && tcp_has_urgent(c->tcp.fd)) {
 		(void)set_place(c->tcp.fd, -1);
 		p->peek = PEEK_FROM_FRONT;
 		return peek_from_front(c, out, room);

@@ -38,7 +38,7 @@ ALLOWED = {
     ("dpu_proxy/native/pushed/accepting.c", "getrandom"): "of at most 256 bytes it gives all or none (getrandom(2))",
     ("dpu_proxy/native/processes/registry.c", "getrandom"): "as before; it waits until there are some",
     ("dpu_proxy/native/channel/unnamed.c", "getrandom"): "as before",
-    ("dpu_proxy/native/pushed/peek.c", "recv"): BYTE,
+    ("dpu_proxy/native/connection/tcp_counts.c", "recv"): BYTE,
     ("dpu_proxy/native/pushed/pushed.c", "ulp_stack_read"): "whether there is a byte; the connection ends",
     ("dpu_proxy/native/ulp/bottom.c", "recv"): BYTE,
     ("dpu_proxy/native/ulp/tls/tls_flood.c", "SSL_read_ex"): "the connection ends: what it still reads is nobody's",

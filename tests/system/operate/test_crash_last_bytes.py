@@ -1,0 +1,113 @@
+"""The workers die, and of a connection's last bytes the counts alone do not tell everything: its peer has sent urgent
+data, which reading skips (PROTOCOL.md, "Crash")."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+import pytest
+from beds.crashes import Crashing, crashing
+from beds.dialogues import peer_address
+from beds.ready import readable
+from beds.restarts import Place
+
+KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
+PATIENCE_S = 20.0
+
+#: Does what each line says, and answers with a line.
+PROGRAM = """
+import errno, socket, sys
+server = sys.argv[1], int(sys.argv[2])
+connection = socket.create_connection(server)
+print("connected", flush=True)
+for line in sys.stdin:
+    what = line.strip()
+    try:
+        if what == "read":
+            said = connection.recv(100).decode()
+        elif what == "call":
+            socket.create_connection(server).close()
+            said = ""
+        else:
+            connection.sendall(b"x" * int(what))
+            connection.close()
+            said = ""
+    except OSError as error:
+        said = errno.errorcode[error.errno]
+    print(said, flush=True)
+"""
+
+
+@contextmanager
+def listening(place: Place) -> Iterator[socket.socket]:
+    with place.network():
+        made = socket.socket()
+    with made:
+        made.bind((peer_address(place), 0))
+        made.listen()
+        made.settimeout(PATIENCE_S)
+        yield made
+
+
+def line(stream: IO[str] | None) -> str:
+    assert stream
+    assert readable(stream, PATIENCE_S)
+    return stream.readline().rstrip("\n")
+
+
+def does(process: subprocess.Popen[str], what: str) -> str:
+    assert process.stdin
+    process.stdin.write(f"{what}\n")
+    process.stdin.flush()
+    return line(process.stdout)
+
+
+@contextmanager
+def connected(where: Crashing) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
+    """The program, and the peer's end of its connection."""
+    with listening(where.place) as server:
+        arguments = ["-c", PROGRAM, peer_address(where.place), str(server.getsockname()[1])]
+        with where.place.program(arguments) as process:
+            peer, _ = server.accept()
+            with peer:
+                peer.settimeout(PATIENCE_S)
+                assert line(process.stdout) == "connected"
+                yield process, peer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("was_read", [True, False], ids=["read", "unread"])
+def test_no_byte_is_made_up_for_urgent_data(kind: str, was_read: bool) -> None:
+    """The kernel counts the byte that was skipped, and the program has not got it. So nobody knows any more whether all
+    is there: the connection is reset."""
+    with crashing(kind) as where, connected(where) as (process, peer):
+        peer.sendall(b"before")
+        peer.send(b"!", socket.MSG_OOB)
+        peer.sendall(b"after")
+        if was_read:
+            came = ""
+            while len(came) < len("beforeafter"):
+                came += does(process, "read")
+            assert came == "beforeafter"
+        else:
+            until = time.monotonic() + PATIENCE_S
+            while unread(where) and time.monotonic() < until:
+                time.sleep(0.01)
+        where.crash(signal.SIGKILL)
+        came = ""
+        while (said := does(process, "read")) not in ("", errno.errorcode[errno.ECONNRESET]):
+            came += said
+        assert said == "ECONNRESET"
+        assert came == "" if was_read else "beforeafter".startswith(came)
+
+
+def unread(where: Crashing) -> bool:
+    """Has the proxy not yet read what has come for the program?"""
+    return all(row["received_bytes"] < len("beforeafter") for row in where.status(connections=True)["connections"])
