@@ -139,12 +139,19 @@ bool move_connects_again(const struct xts_sock *s)
 	       (!s->cold->ulps.with_connect || s->cold->asked_connect);
 }
 
-/* The same when the proxy's process has died: an answer that is due, or the answer to CLOSE, will not come. */
+/* Its program has sent, and closed it, and no answer to CLOSE has come: what it has sent may not have arrived. If the
+ * process that has died had carried CLOSE out, the next one does not know the connection, which is as good. */
+static bool closes_again(const struct xts_sock *s)
+{
+	return s->closing && !s->open && !s->abort && !s->disconnecting && kind_of(s)->lingers;
+}
+
+/* The same when the proxy's process has died: an answer that is due will not come. */
 static bool is_resumable(const struct xts_sock *s)
 {
 	if (move_connects_again(s))
 		return true;
-	return is_claimable(s) && !has_lost_call(s) && (!s->closing || s->todo & TODO_CLOSE);
+	return is_claimable(s) && !has_lost_call(s) && (!s->closing || s->todo & TODO_CLOSE || closes_again(s));
 }
 
 static bool collect(struct stack *st, struct move *m)
@@ -165,13 +172,15 @@ static bool collect(struct stack *st, struct move *m)
 	return true;
 }
 
-static void wait_for_claim(struct xts_sock *s)
+static void wait_for_claim(struct xts_sock *s, bool died)
 {
 	s->proxy_id = 0;
 	s->opening = s->claiming = true;
 	s->credits = s->peer_window = 0;
 	s->in_deficit = false;
 	s->todo &= TODO_DATA | TODO_FIN | TODO_CLOSE;
+	if (died && closes_again(s))
+		s->todo |= TODO_CLOSE;
 	kind_of(s)->leaves(s);
 	if (!s->todo)
 		outbox_remove(s);
@@ -258,7 +267,7 @@ static bool restarts(struct stack *st, int error)
 	c->refused_count = 0;
 	for (uint32_t i = 0; i < m->count; i++)
 		if (m->sockets[i].proxy_id)
-			wait_for_claim(m->sockets[i].socket);
+			wait_for_claim(m->sockets[i].socket, m->died);
 	takes_ask_again(st);
 	if (m->died)
 		calls_go_again(st);

@@ -1,5 +1,5 @@
-"""The workers die, and of a connection's last bytes the counts alone do not tell everything: its peer has sent urgent
-data, which reading skips (PROTOCOL.md, "Crash")."""
+"""The workers die, and of a connection's last bytes the counts alone do not tell everything: its program has closed it,
+or its peer has sent urgent data, which reading skips (PROTOCOL.md, "Crash")."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from beds.ready import readable
 from beds.restarts import Place
 
 KINDS = ["shm", *(pytest.param(kind, marks=[pytest.mark.root, pytest.mark.afxdp]) for kind in ("afxdp", "relay"))]
+SENT = 5000
 PATIENCE_S = 20.0
 
 #: Does what each line says, and answers with a line.
@@ -80,6 +81,22 @@ def connected(where: Crashing) -> Iterator[tuple[subprocess.Popen[str], socket.s
                 peer.settimeout(PATIENCE_S)
                 assert line(process.stdout) == "connected"
                 yield process, peer
+
+
+def everything(peer: socket.socket) -> int:
+    count = 0
+    while data := peer.recv(1 << 16):
+        count += len(data)
+    return count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_sent_before_a_close_arrives(kind: str) -> None:
+    """The workers see neither: they are stopped, and then die. The program goes on with something else."""
+    with crashing(kind) as where, connected(where) as (process, peer):
+        where.crash(signal.SIGKILL, lambda _: does(process, str(SENT)))
+        assert does(process, "call") == ""
+        assert everything(peer) == SENT
 
 
 @pytest.mark.parametrize("kind", KINDS)
