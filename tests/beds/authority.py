@@ -21,25 +21,34 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, rsa
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import NameOID
 
-Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
+Key = (
+    ec.EllipticCurvePrivateKey
+    | rsa.RSAPrivateKey
+    | ed25519.Ed25519PrivateKey
+    | ed448.Ed448PrivateKey
+    | dsa.DSAPrivateKey
+)
+_CURVES = {"ec384": ec.SECP384R1, "ec521": ec.SECP521R1, "secp256k1": ec.SECP256K1}
+#: Of an extension that nobody knows.
+_PADDING = x509.ObjectIdentifier("1.3.6.1.4.1.32473.1")
 
 
 def _new_key(kind: str) -> Key:
     match kind:
-        case "rsa":
-            return rsa.generate_private_key(65537, 2048)
+        case "rsa" | "rsa1024" | "rsa4096":
+            return rsa.generate_private_key(65537, int(kind[3:] or "2048"))
+        case "dsa":
+            return dsa.generate_private_key(2048)
         case "ed25519":
             return ed25519.Ed25519PrivateKey.generate()
         case "ed448":
             return ed448.Ed448PrivateKey.generate()
-        case "ec384":
-            return ec.generate_private_key(ec.SECP384R1())
         case _:
-            return ec.generate_private_key(ec.SECP256R1())
+            return ec.generate_private_key(_CURVES.get(kind, ec.SECP256R1)())
 
 
 @cache
@@ -133,15 +142,19 @@ class Authority:
         #: PEM.
         self.certificate = self.x509.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, *names: str, kind: str = "ec", expired: bool = False, named: bool = True) -> Issued:
+    def issue(
+        self, *names: str, kind: str = "ec", expired: bool = False, named: bool = True, more_bytes: int = 0
+    ) -> Issued:
         """For hosts or addresses (a client's certificate: any name); the first is the common name. named: as
-        alternative names too, where alone a host's name counts."""
+        alternative names too, where alone a host's name counts. more_bytes: that it is longer."""
         key = _shared_key(kind)
         begin = _now() - datetime.timedelta(days=10 if expired else 1)
         builder = _builder(_name(names[0]), self.name, key, begin, 2)
         if named:
             alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
             builder = builder.add_extension(alternatives, critical=False)
+        if more_bytes:
+            builder = builder.add_extension(x509.UnrecognizedExtension(_PADDING, bytes(more_bytes)), critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
         chain = signed.public_bytes(serialization.Encoding.PEM)
         if self._parent:

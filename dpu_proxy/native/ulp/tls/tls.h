@@ -9,6 +9,7 @@
  * tls_context.c     an SSL_CTX from parameters and configuration
  * tls_contexts.c    the SSL_CTXs that exist, shared by all connections with the same parameters
  * tls_identity_choice.c      a server's choices: identity by name, ALPN, OCSP
+ * tls_identity_check.c       whether an identity can be used at all
  * tls_session.c     session resumption: a cache for clients, ticket keys for servers
  * tls_bio.c         the BIO between OpenSSL and the layer below
  * tls_kernel.c      who does the crypto
@@ -46,6 +47,7 @@
 #define TLS_CONTENT_APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
 #define TLS_KEY_BYTES 32                 /* SHA-256 over everything that must be the same */
 #define TLS_CONTEXTS_MAX 128u
+#define TLS_SECURITY_LEVEL 2 /* OpenSSL's: 112 bits, so RSA of 2048 and SHA-256 */
 
 /* --- configuration: tls_config.c ---------------------------------------------------------------------------------- */
 
@@ -123,6 +125,11 @@ struct tls_identity *tls_config_identity(const struct xts_tls_config *config, co
 					 uint32_t queue_id);
 struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t tenant,
 				   uint32_t queue_id);
+
+/* --- tls_identity_check.c ----------------------------------------------------------------------------------------- */
+
+/* Can handshakes be made with it? 0, or -EINVAL or -ENOMEM with the reason. */
+int tls_identity_check(const struct tls_identity *identity, char *why, uint32_t room);
 
 /* --- parameters: tls_parameters.c --------------------------------------------------------------------------------- */
 

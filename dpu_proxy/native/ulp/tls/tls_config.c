@@ -276,19 +276,6 @@ static int number_key(struct tls_identity *identity, const struct private_key *k
 	return 0;
 }
 
-/* Is there a signature algorithm of TLS that the key can be used for? */
-static int check_restrictions(const struct tls_identity *identity, char *why, uint32_t room)
-{
-	EVP_PKEY *key = X509_get0_pubkey(identity->certificate);
-
-	if (!EVP_PKEY_is_a(key, "RSA-PSS") || key_signs_pss(key, EVP_sha256()) || key_signs_pss(key, EVP_sha384()) ||
-	    key_signs_pss(key, EVP_sha512()))
-		return 0;
-	return explain(why, room, EINVAL,
-		       "key: it is restricted to what TLS does not use: RSA-PSS keys of TLS are for SHA-256, -384 or -512, "
-		       "MGF1 with the same, and a salt of at most its length");
-}
-
 static int identity_read(struct tls_identity *identity, BIO *certificate, const struct private_key *key, char *why,
 			 uint32_t room)
 {
@@ -299,7 +286,7 @@ static int identity_read(struct tls_identity *identity, BIO *certificate, const 
 	if (read_chain(identity, certificate))
 		return explain_openssl(why, room, "certificate");
 	r = key->number ? number_key(identity, key, why, room) : read_key(identity, key, why, room);
-	return r ? r : check_restrictions(identity, why, room);
+	return r ? r : tls_identity_check(identity, why, room);
 }
 
 static int add_identity(struct xts_ulp_config *config, const char *name, const void *certificate,
@@ -370,6 +357,18 @@ static void trust_free(struct tls_trust *trust)
 	sk_X509_NAME_pop_free(trust->names, X509_NAME_free);
 	free(trust->access.queues);
 	free(trust);
+}
+
+/* Whatever is in a file of trust is trusted, an intermediate authority's or a server's own certificate, too, as with
+ * curl, Go, GnuTLS and Python since 3.13: no self-signed one has to be behind it. */
+static X509_STORE *new_store(void)
+{
+	X509_STORE *store = X509_STORE_new();
+
+	if (store && X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN) == 1)
+		return store;
+	X509_STORE_free(store);
+	return NULL;
 }
 
 static int add_root(struct tls_trust *trust, X509 *root)
@@ -451,7 +450,7 @@ static int trust_read(struct tls_trust *trust, BIO *roots, BIO *crls, bool with_
 {
 	int r;
 
-	trust->store = X509_STORE_new();
+	trust->store = new_store();
 	trust->names = sk_X509_NAME_new_null();
 	if (!roots || (with_crls && !crls) || !trust->store || !trust->names)
 		return explain(why, room, ENOMEM, "no memory");

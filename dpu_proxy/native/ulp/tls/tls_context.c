@@ -14,8 +14,6 @@
 
 #include "tls.h"
 
-#define SECURITY_LEVEL 2 /* OpenSSL's: 112 bits, so RSA of 2048 and SHA-256 */
-
 static int refuse(struct tls_context *context, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Notes a refusal, which holds for all connections with the same parameters. */
@@ -64,7 +62,7 @@ static void cipher_names(SSL_CTX *ssl, bool tls13, const char *allowed, char *ou
 
 static bool set_ciphers(SSL_CTX *ssl, const char *ciphers, const char *ciphersuites)
 {
-	SSL_CTX_set_security_level(ssl, SECURITY_LEVEL);
+	SSL_CTX_set_security_level(ssl, TLS_SECURITY_LEVEL);
 	return SSL_CTX_set_cipher_list(ssl, ciphers) == 1 && SSL_CTX_set_ciphersuites(ssl, ciphersuites) == 1;
 }
 

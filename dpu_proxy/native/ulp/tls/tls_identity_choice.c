@@ -54,12 +54,26 @@ static bool is_for(const struct tls_identity *identity, const char *name)
 	       has_wildcard_of(identity->certificate, name) || X509_check_ip_asc(identity->certificate, name, 0) == 1;
 }
 
+/* The name that the client asks for; NULL: none. RFC 6066 has it without a dot at its end; some clients put one there. */
+static const char *asked_name(const SSL *ssl, char out[TLS_HOST_BYTES])
+{
+	const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+	size_t bytes = name ? strlen(name) : 0;
+
+	if (bytes < 2 || bytes > TLS_HOST_BYTES || name[bytes - 1] != '.')
+		return name;
+	memcpy(out, name, bytes - 1);
+	out[bytes - 1] = 0;
+	return out;
+}
+
 /* Offers all identities that match the name, one for each kind of key: OpenSSL takes one that the client can verify. If
  * none matches, offers the first. */
 static int choose_identity(SSL *ssl, void *argument)
 {
 	const struct tls_context *context = argument;
-	const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+	char without_dot[TLS_HOST_BYTES];
+	const char *name = asked_name(ssl, without_dot);
 	int kinds[TLS_IDENTITIES_MAX];
 	uint32_t count = 0;
 

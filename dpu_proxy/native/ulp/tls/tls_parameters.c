@@ -1,4 +1,5 @@
 /* The parameters of a push of TLS: read from its attributes into a struct, with defaults and checks (tls.h). */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 
@@ -52,13 +53,41 @@ static int read_version(struct ulp_layer *l, const struct ulp_attribute *a, cons
 	return r;
 }
 
+/* As certificates and SNI have names: without the dot that makes a name absolute (RFC 6066 3), and an address without
+ * its zone, which means something on one machine only. What is cut off is zero: the struct is hashed. */
+static void trim_name(char *name)
+{
+	size_t bytes = strlen(name);
+	char *zone = strchr(name, '%');
+	uint8_t address[16];
+
+	if (bytes > 1 && name[bytes - 1] == '.')
+		name[bytes - 1] = 0;
+	if (!zone)
+		return;
+	*zone = 0;
+	if (inet_pton(AF_INET6, name, address) == 1)
+		memset(zone, 0, bytes - (size_t)(zone - name));
+	else
+		*zone = '%';
+}
+
+static int read_name(struct ulp_layer *l, const struct ulp_attribute *a, struct tls_parameters *out)
+{
+	int r = ulp_attribute_string(l, a, "SERVER_NAME", out->server_name, sizeof out->server_name);
+
+	if (!r)
+		trim_name(out->server_name);
+	return r;
+}
+
 static int read_one(struct ulp_layer *l, const struct ulp_attribute *a, struct tls_parameters *out)
 {
 	switch (a->type) {
 	case XTS_TLS_ROLE:
 		return read_number(l, a, "ROLE", TLS_SERVER, &out->role);
 	case XTS_TLS_SERVER_NAME:
-		return ulp_attribute_string(l, a, "SERVER_NAME", out->server_name, sizeof out->server_name);
+		return read_name(l, a, out);
 	case XTS_TLS_ALPN:
 		return add_alpn(l, a, out);
 	case XTS_TLS_VERIFY:
