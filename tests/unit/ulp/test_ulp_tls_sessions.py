@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ssl
+import time
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
+from beds.authority import Issued
 from beds.ulp_tls import (
     AUTHORITY,
     ONE_TWO,
@@ -14,6 +18,7 @@ from beds.ulp_tls import (
     VERIFIED,
     VERSIONS,
     TlsBed,
+    TlsPeer,
     bed,
     client_context,
     counts,
@@ -175,15 +180,127 @@ def test_servers_that_differ_in_alpn_share_no_sessions(bed: TlsBed) -> None:
     assert contexts(bed) == 1
 
 
-def test_a_client_without_tickets_shakes_hands_again(bed: TlsBed) -> None:
-    """TLS 1.2 with session IDs only (no RFC 5077): the server keeps no sessions. Nothing fails by that."""
-    context = client_context(AUTHORITY.certificate, maximum_version=ONE_TWO)
-    context.options |= ssl.OP_NO_TICKET
-    session = None
+# --- of one server, several at a time ---------------------------------------------------------------------
+
+
+def resumed_of(bed: TlsBed, context: ssl.SSLContext, count: int) -> int:
+    """How many of so many connections resume that begin before one of them has ended its handshake."""
+    resumed = 0
+    with ExitStack() as stack:
+        begun = []
+        for _ in range(count):
+            other = stack.enter_context(bed.again())
+            other.push("TLS", server_name="localhost")
+            other.start(client=True)
+            other.handshake()
+            begun.append(other)
+        for other in begun:
+            exchange(other, other.shake(TlsPeer(other, context, server=True)))
+            resumed += other.tell(RESUMED) == b"\1"
+    return resumed
+
+
+@VERSIONS
+def test_connections_that_begin_at_a_time_resume(bed: TlsBed, version: ssl.TLSVersion) -> None:
+    """A ticket of TLS 1.3 is used once, and a server gives out two with each connection: more than one is kept."""
+    context = server_context(SERVER, maximum_version=version)
+    assert [resumed_of(bed, context, 4), resumed_of(bed, context, 4)] == [0, 4]
+
+
+def test_a_server_has_few_of_the_sessions(bed: TlsBed) -> None:
+    """And a failure ends them all."""
+    context = server_context(SERVER)
     for _ in range(2):
+        resumed_of(bed, context, 10)
+    assert resumed_of(bed, context, 20) == 8
+    with bed.again() as other:
+        other.push("TLS", server_name="localhost")
+        exchange(other, other.connect_to(context))
+        other.peer_send(b"\x17\3\3\0\x20" + bytes(32))
+        with pytest.raises(OSError):
+            other.read_all()
+    assert resumed_of(bed, context, 1) == 0
+
+
+# --- by session ID ----------------------------------------------------------------------------------------
+
+
+def without_tickets(issued: Issued | None = None) -> ssl.SSLContext:
+    """A client of TLS 1.2 that knows session IDs only (no RFC 5077)."""
+    context = client_context(AUTHORITY.certificate, issued, maximum_version=ONE_TWO)
+    context.options |= ssl.OP_NO_TICKET
+    return context
+
+
+def served(bed: TlsBed, context: ssl.SSLContext, session: Any, *, queue_id: int = 1, **push: object) -> TlsPeer:
+    """Another connection from this client, that asks for this session; what it has says `session` and `reused`."""
+    with bed.again(queue_id=queue_id) as other:
+        other.push("TLS", **{"identity": "server"} | push)  # type: ignore[arg-type]
+        peer = other.accept_from(context, session=session)
+        exchange(other, peer)
+        assert (other.tell(RESUMED) == b"\1") == peer.tls.session_reused
+    return peer
+
+
+def test_server_resumes_by_session_id(bed: TlsBed) -> None:
+    """Whatever the queue, again and again, and with new data each time."""
+    context = without_tickets()
+    first = served(bed, context, None)
+    assert first.tls.session and not first.tls.session.has_ticket and not first.tls.session_reused
+    for queue_id in (1, 2, 1):
+        assert served(bed, context, first.tls.session, queue_id=queue_id).tls.session_reused
+
+
+def test_a_clients_certificate_is_in_its_session(bed: TlsBed) -> None:
+    context = without_tickets(issued := AUTHORITY.issue("client.example"))
+    session = None
+    for expected in (False, True):
         with bed.again() as other:
-            other.push("TLS", identity="server")
+            other.push("TLS", identity="server", verify=2, trust="default")
             peer = other.accept_from(context, session=session)
             exchange(other, peer)
-            assert other.tell(RESUMED) == b"\0" and not peer.tls.session_reused
             session = peer.tls.session
+            assert peer.tls.session_reused == expected
+            assert other.tell(PEER) == issued.der and other.tell(VERIFIED) == b"\1"
+
+
+@pytest.mark.parametrize(
+    "push", [{"no_resumption": True}, {"verify": 2, "trust": "default"}, {"alpn": "h2"}, {"identity": "other"}]
+)
+def test_a_session_is_for_its_parameters(bed: TlsBed, push: dict[str, object]) -> None:
+    bed.add_identity("other", AUTHORITY.issue("localhost"))
+    context = without_tickets(AUTHORITY.issue("client.example"))
+    session = served(bed, context, None).tls.session
+    assert not served(bed, context, session, **push).tls.session_reused
+
+
+def test_sessions_of_servers_are_bounded(bed: TlsBed) -> None:
+    """The oldest goes; and one is enough to show that the rest are whole."""
+    bed.configure(sessions_max=3)
+    context = without_tickets()
+    sessions = [served(bed, context, None).tls.session for _ in range(5)]
+    assert [served(bed, context, session).tls.session_reused for session in sessions[2:]] == [True] * 3
+    assert not served(bed, context, sessions[0]).tls.session_reused
+
+
+def test_a_session_ends_with_its_time(bed: TlsBed) -> None:
+    bed.configure(session_timeout_s=1)
+    context = without_tickets()
+    session = served(bed, context, None).tls.session
+    while time.time() <= session.time + 2:
+        time.sleep(0.1)
+    assert not served(bed, context, session).tls.session_reused
+
+
+def test_a_session_of_a_failed_connection_is_not_resumed(bed: TlsBed) -> None:
+    """RFC 5246 7.2.2."""
+    context = without_tickets()
+    with bed.again() as other:
+        other.push("TLS", identity="server")
+        peer = other.accept_from(context)
+        exchange(other, peer)
+        session = peer.tls.session
+        other.peer_send(b"\x17\3\3\0\x20" + bytes(32))
+        with pytest.raises(OSError):
+            other.read_all()
+    assert not served(bed, context, session).tls.session_reused

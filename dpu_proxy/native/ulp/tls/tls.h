@@ -11,6 +11,7 @@
  * tls_identity_choice.c      a server's choices: identity by name, ALPN, OCSP
  * tls_identity_check.c       whether an identity can be used at all
  * tls_session.c     session resumption: a cache for clients, ticket keys for servers
+ * tls_session_ids.c sessions of a server, for clients that have no tickets
  * tls_bio.c         the BIO between OpenSSL and the layer below
  * tls_kernel.c      who does the crypto
  * tls_device.c      whether a network card does it
@@ -82,6 +83,8 @@ struct tls_ticket_key {
 };
 
 struct tls_session;
+struct tls_ids;
+struct forgotten;
 
 #define TLS_CHAINS 64u
 #define TLS_MESSAGE_STEPS 128u /* a message after the handshake: new keys take 25 us */
@@ -116,6 +119,9 @@ struct xts_tls_config {
 	struct tls_chain *chains[TLS_CHAINS]; /* by their hashes */
 	pthread_mutex_t ticket_lock;          /* of threads of the pool only; protects what follows */
 	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
+	struct tls_ids *ids;                  /* of a server's sessions; NULL: none yet */
+	/* --- without a lock */
+	_Atomic(struct forgotten *) forgotten_ids; /* of sessions that are not to be resumed */
 };
 
 struct xts_tls_config *tls_config_new(void);
@@ -329,8 +335,8 @@ struct tls {
 	bool update_written; /* OpenSSL has written it; SSL_in_init() says whether it has left */
 	bool watches_keys;   /* the keys are in the kernel, and may change */
 	bool keeps_session;
-	SSL_SESSION *session; /* that the handshake will offer; then one that it has made */
-	uint8_t session_key[TLS_KEY_BYTES];
+	SSL_SESSION *session;               /* that the handshake will offer; then one that it has made */
+	uint8_t session_key[TLS_KEY_BYTES]; /* of a client's session (tls_session.c); a server's: its ID */
 };
 
 /* --- tls_ssl.c ---------------------------------------------------------------------------------------------------- */
@@ -409,6 +415,14 @@ void tls_session_store(struct tls *t);
 /* The connection has failed: its session is not offered again (RFC 5246 7.2.2). */
 void tls_session_forget(struct tls *t);
 void tls_sessions_free(struct xts_tls_config *config);
+
+/* --- tls_session_ids.c -------------------------------------------------------------------------------------------- */
+
+/* A server of these parameters keeps sessions of TLS 1.2 by their IDs. */
+void tls_ids_install(SSL_CTX *ssl);
+/* This session is not to be resumed. On a worker. */
+void tls_ids_forget(struct xts_tls_config *config, const uint8_t *id);
+void tls_ids_free(struct xts_tls_config *config);
 
 enum tls_fallback {
 	TLS_NO_KERNEL,

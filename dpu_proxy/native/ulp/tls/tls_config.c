@@ -496,6 +496,7 @@ void tls_config_free(struct xts_tls_config *config)
 		return;
 	tls_contexts_free(config);
 	tls_sessions_free(config);
+	tls_ids_free(config);
 	while (config->identities) {
 		struct tls_identity *next = config->identities->next;
 

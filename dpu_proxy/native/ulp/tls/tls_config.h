@@ -29,7 +29,7 @@ struct xts_tls_settings {
 	uint16_t min_version;       /* 0x0303 or 0x0304 */
 	uint8_t crypto;             /* enum xts_tls_crypto; BEST: what the application asks for */
 	bool verify_required;       /* clients have to verify the server */
-	uint32_t sessions_max;      /* kept for clients; 0: no resumption, for servers neither */
+	uint32_t sessions_max;      /* kept for clients, and for servers by ID; 0: no resumption, by tickets neither */
 	uint32_t session_timeout_s; /* of these sessions, and of the tickets that servers give out */
 	uint8_t records;            /* enum xts_tls_records */
 	uint32_t ticket_wait_ms;    /* how long a client reads tickets, if the server sends no data before */

@@ -203,6 +203,8 @@ static int build(struct tls_context *context, const struct tls_asker *asker, con
 	tls_secret_install(asker->config, context->ssl);
 	if (client)
 		return set_client(context);
+	if (!p->no_resumption && asker->config->settings.sessions_max)
+		tls_ids_install(context->ssl);
 	tls_choice_install(context);
 	return 0;
 }

@@ -51,6 +51,8 @@ static bool about_certificates(unsigned alert)
 static int fail(struct tls *t, enum xts_fault fault, const char *what, const char *detail)
 {
 	t->failed = ulp_fail(t->layer, fault, "%s%s", what, detail);
+	if (t->done)
+		tls_session_forget(t);
 	return t->failed;
 }
 

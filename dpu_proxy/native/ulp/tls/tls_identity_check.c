@@ -43,8 +43,8 @@ static const char *useless_kind(EVP_PKEY *key, char *curve, size_t room)
 
 static bool is_restricted(EVP_PKEY *key)
 {
-	return EVP_PKEY_is_a(key, "RSA-PSS") && !key_signs_pss(key, EVP_sha256()) && !key_signs_pss(key, EVP_sha384()) &&
-	       !key_signs_pss(key, EVP_sha512());
+	return EVP_PKEY_is_a(key, "RSA-PSS") && !key_signs_pss(key, EVP_sha256()) &&
+	       !key_signs_pss(key, EVP_sha384()) && !key_signs_pss(key, EVP_sha512());
 }
 
 /* As a handshake does it. */

@@ -4,12 +4,13 @@
  * Clients: sessions are kept in the configuration, at most sessions_max; the oldest is dropped first. A session is
  * looked up by everything that must not differ: queue, parameters (trust, identity, verification, ALPN …), the server's
  * name and its address. So a host's session never serves another host, nor a connection that would verify the server
- * differently. A session of TLS 1.3 is used once (RFC 8446 C.4).
+ * differently. A session of TLS 1.3 is used once (RFC 8446 C.4), so several are kept of one server: else only one of
+ * several connections that begin at a time could resume.
  *
  * Servers: only the ticket keys are kept. They are made here, change every session_timeout_s, and stay valid for one
  * more such period. A ticket is bound to the parameters (by the session id context), not to the queue: the processes of
- * one server have a queue each, but the same parameters and, by policy, the right to the same identities. There is no
- * cache for session IDs (TLS 1.2), which would be memory that peers fill, and which no other device would have.
+ * one server have a queue each, but the same parameters and, by policy, the right to the same identities. Sessions that
+ * clients of TLS 1.2 know by their IDs are in tls_session_ids.c.
  */
 #include <errno.h>
 #include <openssl/core_names.h>
@@ -24,6 +25,8 @@
 #include "ulp/config_inside.h"
 
 /* --- clients ------------------------------------------------------------------------------------------------------ */
+
+#define OF_A_SERVER 8u /* sessions of TLS 1.3 */
 
 struct tls_session {
 	struct tls_session *next;
@@ -66,20 +69,41 @@ static void drop_oldest(struct xts_tls_config *config)
 	config->session_count--;
 }
 
+/* With the lock held: takes the oldest of the same server out if there is no room for this one in addition. */
+static struct tls_session *make_room(struct xts_tls_config *config, const struct tls_session *s)
+{
+	bool used_once = SSL_SESSION_get_protocol_version(s->session) == TLS1_3_VERSION;
+	uint32_t most = used_once ? OF_A_SERVER : 1, count = 0;
+	struct tls_session **oldest = NULL, *out = NULL;
+
+	for (struct tls_session **link = &config->sessions; *link; link = &(*link)->next) {
+		if (memcmp((*link)->key, s->key, TLS_KEY_BYTES) != 0)
+			continue;
+		oldest = link;
+		count++;
+	}
+	if (count >= most) {
+		out = *oldest;
+		*oldest = out->next;
+		config->session_count--;
+	}
+	return out;
+}
+
 static void put(struct xts_tls_config *config, struct tls_session *s)
 {
-	struct tls_session *same;
+	struct tls_session *out;
 
 	pthread_mutex_lock(&config->lock);
-	same = take(config, s->key);
-	if (!same && config->session_count >= config->settings.sessions_max)
+	out = make_room(config, s);
+	if (!out && config->session_count >= config->settings.sessions_max)
 		drop_oldest(config);
 	s->next = config->sessions;
 	config->sessions = s;
 	config->session_count++;
 	pthread_mutex_unlock(&config->lock);
-	if (same)
-		session_free(same);
+	if (out)
+		session_free(out);
 }
 
 /* On a worker. The session is stored, or freed. */
@@ -188,11 +212,17 @@ void tls_session_forget(struct tls *t)
 	if (!t->keeps_session)
 		return;
 	t->keeps_session = false;
-	pthread_mutex_lock(&config->lock);
-	s = take(config, t->session_key);
-	pthread_mutex_unlock(&config->lock);
-	if (s)
-		session_free(s);
+	if (!t->client) {
+		tls_ids_forget(config, t->session_key);
+		return;
+	}
+	do {
+		pthread_mutex_lock(&config->lock);
+		s = take(config, t->session_key);
+		pthread_mutex_unlock(&config->lock);
+		if (s)
+			session_free(s);
+	} while (s);
 }
 
 void tls_sessions_free(struct xts_tls_config *config)
