@@ -54,6 +54,8 @@ from .subjects import (
 FILES = 200_000
 FOREIGN_LOAD = 0.03
 _IDLE_SUBJECTS = {"direct": DIRECT_R0, "haproxy": HAPROXY, "afxdp": AFXDP_THR, "shm": SHM}
+#: The same with TLS: OpenSSL in the application, HAProxy's to the peer, or pushed.
+_WITH_TLS = {f"{key}, TLS": subject for key, subject in _IDLE_SUBJECTS.items()}
 
 
 def _measure(live: Session, asked: Asked, writer: Writer, steps: Steps, begun: float) -> None:
@@ -98,13 +100,13 @@ def _check_all(live: Session, asked: Asked, writer: Writer, steps: Steps) -> Non
 
 def _memory(live: Session, asked: Asked, writer: Writer, steps: Steps) -> None:
     """Idle connections and attached processes."""
-    subjects = {key: subject for key, subject in _IDLE_SUBJECTS.items() if live.has(subject)}
+    subjects = {key: subject for key, subject in (_IDLE_SUBJECTS | _WITH_TLS).items() if live.has(subject)}
     there = {"idle": writer.recorded.idle, "memory": writer.recorded.memory}
     plan = [
         (what, key)
         for key, subject in subjects.items()
         for what in asked.extras
-        if not (what == "memory" and subject is HAPROXY) and key not in there[what]
+        if not (what == "memory" and (subject is HAPROXY or key in _WITH_TLS)) and key not in there[what]
     ]
 
     def name(step: tuple[str, str]) -> str:
@@ -115,7 +117,8 @@ def _memory(live: Session, asked: Asked, writer: Writer, steps: Steps) -> None:
         subject = subjects[key]
         if what == "idle":
             most = haproxy.most_connections() if subject is HAPROXY else asked.connections
-            found = memory.idle_connections(live, subject, min(asked.connections, most), asked.watch_s)
+            tls = "rsa" if key in _WITH_TLS else ""
+            found = memory.idle_connections(live, subject, min(asked.connections, most), asked.watch_s, tls)
         else:
             found = memory.attached_process(live, subject)
         writer.add(what, {"path": key, **found})

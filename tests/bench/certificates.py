@@ -1,4 +1,5 @@
-"""Certificates of the peer, one of each kind, self-signed, and the proxy's configuration that trusts them."""
+"""Certificates of the peer, one of each kind, self-signed, and the proxy's configuration that trusts them, and has them
+for its own servers."""
 
 from __future__ import annotations
 
@@ -27,8 +28,15 @@ class Certificates:
         return self.trust.parent
 
     def tables(self) -> str:
-        """For the configuration of a proxy."""
-        return f"[[tls.trust]]\nname = {json.dumps(TRUST_NAME)}\nfile = {json.dumps(str(self.trust))}\n"
+        """For the configuration of a proxy: what a client trusts, and an identity of each kind by its name."""
+        text = f"[[tls.trust]]\nname = {json.dumps(TRUST_NAME)}\nfile = {json.dumps(str(self.trust))}\n"
+        for kind in ("rsa", "ecdsa"):
+            both = json.dumps(str(self.of(kind)))
+            text += f'[[tls.identity]]\nname = "{kind}"\ncertificate = {both}\nkey = {both}\n'
+        return text
+
+    def of(self, kind: str) -> Path:
+        return self.rsa if kind == "rsa" else self.ecdsa
 
 
 def make(directory: Path) -> Certificates:

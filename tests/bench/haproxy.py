@@ -34,7 +34,7 @@ defaults
 
 _LISTEN = """
 listen {name}
-    bind {address}:{port}
+    bind {address}:{port}{bind_tls}
     server peer {peer}:{peer_port}{tls}
 """
 #: As the others do it: the certificate is verified for the peer's name, and no session is resumed.
@@ -52,10 +52,11 @@ def most_connections() -> int:
 
 
 def config(
-    address: str, peer: str, servers: Iterable[tuple[str, str, int]], directory: Path, certificates: Certificates
+    address: str, peer: str, servers: Iterable[tuple[str, str, int, str]], directory: Path, certificates: Certificates
 ) -> str:
     """The configuration: every service of the peer, without and with splice, and with TLS to the peer; and the host's
-    servers, each as the device's address, the host's and the port of both."""
+    servers, each as the device's address, the host's and the port of both, and which kind of certificate HAProxy has
+    for them (none: plain TCP)."""
     text = _GLOBAL.format(directory=directory, connections=most_connections())
     tls = _TLS.format(trust=certificates.trust, name=TLS_NAME)
     for number in range(SERVICES["check"] + 2):
@@ -64,14 +65,15 @@ def config(
         ways += [(kind, shift, port + TLS_SHIFT[kind], tls, "") for kind, shift in HAPROXY_TLS_SHIFT.items()]
         for name, shift, to, secured, options in ways:
             at = {"name": f"{name}-{port}", "address": address, "port": port + shift}
-            text += _LISTEN.format(**at, peer=peer, peer_port=to, tls=secured) + options
-    for outside, inside, port in servers:
-        text += _LISTEN.format(name=f"served-{port}", address=outside, port=port, peer=inside, peer_port=port, tls="")
+            text += _LISTEN.format(**at, peer=peer, peer_port=to, tls=secured, bind_tls="") + options
+    for outside, inside, port, kind in servers:
+        at = {"name": f"served-{port}", "address": outside, "port": port, "peer": inside, "peer_port": port}
+        text += _LISTEN.format(**at, tls="", bind_tls=f" ssl crt {certificates.of(kind)}" if kind else "")
     return text
 
 
 def running(
-    spawn: Spawn, address: str, peer: str, servers: Iterable[tuple[str, str, int]], certificates: Certificates
+    spawn: Spawn, address: str, peer: str, servers: Iterable[tuple[str, str, int, str]], certificates: Certificates
 ) -> AbstractContextManager[subprocess.Popen[str]]:
     """HAProxy, accepting, until the block ends."""
     directory = certificates.directory

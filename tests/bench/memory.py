@@ -82,16 +82,16 @@ def _watch(client_pid: int, server_pid: int | None, watch_s: float) -> dict[str,
     } | {key: (after[key] - before[key]) / seconds for key in pids}
 
 
-def idle_connections(session: Session, subject: Subject, count: int, watch_s: float) -> dict[str, float]:
-    """Opens `count` connections, leaves them alone for WATCHES times `watch_s` seconds, and asks each for an answer at
-    the end.
+def idle_connections(session: Session, subject: Subject, count: int, watch_s: float, tls: str = "") -> dict[str, float]:
+    """Opens `count` connections (tls: over TLS, to a certificate of this kind), leaves them alone for WATCHES times
+    `watch_s` seconds, and asks each for an answer at the end.
 
     Bytes are resident memory beyond the same processes with one connection, per connection; CPU is a share
     of a core, of the time in which core 0 did the least: what is done for connections is done in all of them, and
     what other programs do (2 % of either core, with kernel TCP as well) may not be.
     """
     session.bed(subject).place(subject.placement)
-    command = session.client(subject, Workload("idle", "", "idle", (), connections=count))
+    command = session.client(subject, Workload("idle", "", "idle", (), connections=count, tls=tls))
     server_pid = {
         Way.XTS: session.bed(subject).proxy_pid,
         Way.HAPROXY: session.haproxy_pid,

@@ -33,6 +33,7 @@ _CLIENT += [
     "workloads_processes.c",
     "workloads_groups.c",
     "workloads_names.c",
+    "workloads_accept.c",
     "measure.c",
 ]
 
@@ -47,6 +48,7 @@ class Programs:
     client_xts_tls: Path
     peer: Path
     datagram_peer: Path
+    tls_load: Path
 
 
 def libxts_directory() -> Path:
@@ -109,5 +111,6 @@ def build(directory: Path) -> Programs:
         xts_tls = begin("client-xts-tls", [*client, NATIVE / "net_api_xts_tls.c"], libxts, _MESSAGES)
         server = begin("peer", peer, None, (), _OPENSSL)
         datagrams = begin("datagram-peer", [NATIVE / "datagram_peer.c", NATIVE / "measure.c"])
+        load = begin("tls-load", [NATIVE / "tls_load.c", NATIVE / "measure.c"], None, (), _OPENSSL)
     clients = (kernel.result(), xts.result(), openssl.result(), xts_tls.result())
-    return Programs(*clients, server.result(), datagrams.result())
+    return Programs(*clients, server.result(), datagrams.result(), load.result())

@@ -34,6 +34,8 @@ class Row:
     paths: tuple[str, ...] = _BULK_PATHS
     #: Of the device's CPU, what the peer does not need.
     own: bool = False
+    #: A workload whose own CPU is taken off: what is left is what this one costs more.
+    less: str = ""
 
     def paths_needed(self) -> set[str]:
         """Keys of all that must be measured for this row."""
@@ -45,26 +47,32 @@ class Row:
         if baseline is None:
             return None
         if self.own:
-            return _own_ratio(data, self.workload, self.metric, path, baseline)
+            return _own_ratio(data, self, path, baseline)
         return ratio(data, self.workload, self.metric, path, baseline)
 
     def value(self, data: Figures, path: str) -> float | None:
         """The metric itself, median of the repetitions."""
-        values = data.get(self.workload, {}).get(path, {}).get(self.metric)
-        if not values:
-            return None
-        if self.own:
-            alone = data[self.workload].get(PEER_ALONE, {}).get(self.metric, {})
-            rest = {number: values[number] - alone[number] for number in values if number in alone}
-            return spread(rest).median if rest else None
-        return spread(values).median
+        values = _own_cpu(data, self, path) if self.own else data.get(self.workload, {}).get(path, {}).get(self.metric)
+        return spread(values).median if values else None
 
 
-def _own_ratio(data: Figures, workload: str, metric: str, path: str, baseline: str) -> Spread | None:
-    found = data.get(workload, {})
-    over, under, alone = (found.get(key, {}).get(metric, {}) for key in (path, baseline, PEER_ALONE))
-    common = [number for number in over if number in under and number in alone and under[number] > alone[number]]
-    ratios = {number: (over[number] - alone[number]) / (under[number] - alone[number]) for number in common}
+def _own_cpu(data: Figures, row: Row, path: str) -> dict[int, float]:
+    """In each repetition that has all of it: the path's less the peer's, and less that of the other workload."""
+    found = _without_peer(data, row.workload, row.metric, path)
+    if not row.less:
+        return found
+    other = _without_peer(data, row.less, row.metric, path)
+    return {number: value - other[number] for number, value in found.items() if number in other}
+
+
+def _without_peer(data: Figures, workload: str, metric: str, path: str) -> dict[int, float]:
+    whole, alone = (data.get(workload, {}).get(key, {}).get(metric, {}) for key in (path, PEER_ALONE))
+    return {number: value - alone[number] for number, value in whole.items() if number in alone}
+
+
+def _own_ratio(data: Figures, row: Row, path: str, baseline: str) -> Spread | None:
+    over, under = (_own_cpu(data, row, key) for key in (path, baseline))
+    ratios = {number: over[number] / under[number] for number in over if under.get(number, 0.0) > 0}
     return spread(ratios) if ratios else None
 
 
@@ -91,6 +99,9 @@ _TLS = (
     ("1 KB request, 32 connections", "tls-requests-1k", "direct-r1"),
     ("handshake, RSA-2048", "tls-connect-rsa", "direct-r0"),
     ("handshake, ECDSA P-256", "tls-connect-ecdsa", "direct-r0"),
+    ("handshake as a server, RSA-2048", "tls-accept-rsa", "direct-r0"),
+    ("handshake as a server, ECDSA P-256", "tls-accept-ecdsa", "direct-r0"),
+    ("handshake as a server, ECDSA P-256, resumed by a ticket", "tls-accept-ecdsa-resumed", "direct-r0"),
 )
 
 
@@ -119,6 +130,12 @@ def _own() -> Iterator[Row]:
     for label, workload in works:
         metric = "device_s_per_gb" if label.startswith(("s per", "TLS: s per")) else "device_us_per_op"
         yield Row("The device's own CPU", label, workload, metric, "haproxy-r1", None, own=True)
+    for size, workload, plain in (
+        ("64-byte", "tls-requests-64", "requests-32"),
+        ("1 KB", "tls-requests-1k", "requests-32-1k"),
+    ):
+        label = f"µs per {size} request, 32 connections: what TLS costs more"
+        yield Row("The device's own CPU", label, workload, "device_us_per_op", "haproxy-r1", None, own=True, less=plain)
 
 
 def _programs() -> Iterator[Row]:
@@ -238,4 +255,9 @@ ROWS: tuple[Row, ...] = (*_plain(), *_tls(), *_own(), *_programs(), *_stacks(), 
 
 def needed() -> set[tuple[str, str]]:
     """Workload and path of every run that the rows want."""
-    return {(row.workload, path) for row in ROWS for path in row.paths_needed()}
+    return {
+        (workload, path)
+        for row in ROWS
+        for workload in (row.workload, *([row.less] if row.less else []))
+        for path in row.paths_needed()
+    }

@@ -300,9 +300,9 @@ def versions() -> dict[str, str]:
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-def behind_haproxy() -> list[tuple[str, str, int]]:
-    """What HAProxy forwards to the kernel-TCP host: device address, host address, port."""
-    return [(DEVICE, HOST, program.port) for program in PROGRAMS.values()]
+def behind_haproxy() -> list[tuple[str, str, int, str]]:
+    """What HAProxy forwards to the kernel-TCP host: device address, host address, port, and no certificate."""
+    return [(DEVICE, HOST, program.port, "") for program in PROGRAMS.values()]
 
 
 def measure(bed: Bed, workload: Workload, subject: Subject, seconds: float) -> Result:
@@ -321,13 +321,23 @@ def measure(bed: Bed, workload: Workload, subject: Subject, seconds: float) -> R
 
 @contextmanager
 def _server(bed: Bed, program: Program, subject: Subject) -> Iterator[None]:
-    with tempfile.TemporaryDirectory(prefix="xts-bench-served-") as name, tempfile.TemporaryFile("w+") as log:
+    with tempfile.TemporaryDirectory(prefix="xts-bench-served-") as name:
         directory = Path(name)
-        role = "host" if subject.path is Way.XTS else "kern"
         command = ["taskset", "-c", "0", *program.server(program.port, directory)]
-        process = bed.spawn(role, command, _interposed(bed, subject, directory), stdout=log, stderr=log)
+        with serving(bed, subject, command, program.port, _interposed(bed, subject, directory)):
+            yield
+
+
+@contextmanager
+def serving(
+    bed: Bed, subject: Subject, command: list[str], port: int, environment: Mapping[str, str]
+) -> Iterator[None]:
+    """A server of the host's, accepting. RuntimeError, with what it said, when it ends or nothing is accepted."""
+    with tempfile.TemporaryFile("w+") as log:
+        role = "host" if subject.path is Way.XTS else "kern"
+        process = bed.spawn(role, command, environment, stdout=log, stderr=log)
         try:
-            _wait_until_served(bed, subject, program.port, process)
+            _wait_until_served(bed, subject, port, process)
             if subject.preloaded and "libxts-preload.so" not in Path(f"/proc/{process.pid}/maps").read_text():
                 raise RuntimeError("the interposer is not loaded")  # an offloaded one could not be reached without
             yield

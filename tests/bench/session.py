@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-from . import haproxy, served, udp_proxy
+from . import accepted, haproxy, served, udp_proxy
 from .analysis import WATCHED, Run
 from .beds import CROWDED_QUEUES, Bed, LoopbackBed
 from .certificates import TLS_NAME, TRUST_NAME, Certificates
@@ -145,6 +145,10 @@ class Session:
         if workload.served:
             result = served.measure(self.bed(subject), workload, subject, seconds * workload.stretch)
             return Run(workload.key, subject.key, repetition, result, placement)
+        if workload.name == "accept":
+            window_s, fixed = seconds * workload.stretch, (self.programs, self.certificates)
+            result = accepted.measure(self.bed(subject), workload, subject, window_s, fixed)
+            return Run(workload.key, subject.key, repetition, result, placement)
         command = [*self.client(subject, workload), "--seconds", f"{seconds * workload.stretch:.2f}"]
         command += ["--warmup", f"{self.warmup_s:.2f}"]
         deadline = time.monotonic() + QUEUE_FREE_S
@@ -232,7 +236,9 @@ def session(
             return baseline.spawn("dpu", command, stdout=log, stderr=log, cwd=certificates.directory)
 
         if haproxy.installed():
-            servers = [] if isinstance(baseline, LoopbackBed) else served.behind_haproxy()
+            servers = (
+                [] if isinstance(baseline, LoopbackBed) else [*served.behind_haproxy(), *accepted.behind_haproxy()]
+            )
             program = haproxy.running(spawn, baseline.device, baseline.peer, servers, certificates)
             haproxy_pid = stack.enter_context(program).pid
             pids.append(haproxy_pid)

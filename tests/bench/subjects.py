@@ -190,6 +190,15 @@ WORKLOADS = (
     ),
     Workload("request-sleep", "64-byte request/response, 1 connection, sleeping", "request", _NO_SPLICE, spin_us=0),
     Workload("requests-32", "64-byte request/response, 32 connections", "requests", _NO_SPLICE, 32, stretch=1.5),
+    Workload(
+        "requests-32-1k",
+        "1 KB request/response, 32 connections",
+        "requests",
+        _NO_SPLICE,
+        32,
+        stretch=1.5,
+        request_bytes=1024,
+    ),
     Workload("connect-32", "connect and close, 32 at a time", "connect", _NO_SPLICE, 32, stretch=1.5),
     Workload("tls-send", "TLS: bulk send, 1 connection", "send", (*_TLS, PYTHON_R0), tls="rsa"),
     Workload("tls-receive", "TLS: bulk receive, 1 connection", "receive", (*_TLS, PYTHON_R0), tls="rsa"),
@@ -226,6 +235,20 @@ WORKLOADS = (
             tls=kind,
         )
         for kind, title in (("rsa", "RSA-2048"), ("ecdsa", "ECDSA P-256"))
+    ),
+    *(
+        Workload(
+            f"tls-accept-{kind}" + (f"-{load}" if load == "resumed" else ""),
+            f"TLS handshakes as a server, {title}, 16 at a time, {how}",
+            "accept",
+            _TLS,
+            16,
+            stretch=2,
+            tls=kind,
+            load=(load,),
+        )
+        for kind, title in (("rsa", "RSA-2048"), ("ecdsa", "ECDSA P-256"))
+        for load, how in (("full", "clients without a session"), ("resumed", "resumed by tickets"))
     ),
     *(
         Workload(f"nvme-{name}", f"NVMe/TCP: 32 KB C2HData, {title}", f"nvme-{name}", (DIRECT_R1, AFXDP_THR, SHM))

@@ -312,6 +312,7 @@ TARGETS: tuple[Target, ...] = (
 #: Absolutes: label, key of the idle or memory result, unit, the most allowed.
 HOST_BYTES_PER_IDLE = 1024
 PROXY_BYTES_PER_IDLE = 8192
+PROXY_BYTES_PER_IDLE_TLS = 3072
 IDLE_HOST_CPU = 0.005  # of a core: below what two ticks in four seconds can show
 ATTACHED_BYTES = 24 << 20
 
@@ -333,7 +334,7 @@ def judge(figures: Figures, idle: dict[str, dict[str, float]], memory: dict[str,
             )
         )
     for queue in ("afxdp", "shm"):
-        held = idle.get(queue)
+        held, secured = idle.get(queue), idle.get(f"{queue}, TLS")
         verdicts += [
             _absolute("host memory per idle connection, bytes", queue, held, "host_bytes_each", HOST_BYTES_PER_IDLE),
             _absolute(
@@ -342,6 +343,13 @@ def judge(figures: Figures, idle: dict[str, dict[str, float]], memory: dict[str,
                 held,
                 "proxy_bytes_each",
                 PROXY_BYTES_PER_IDLE,
+            ),
+            _absolute(
+                "proxy memory per idle TLS connection, bytes",
+                queue,
+                secured,
+                "proxy_bytes_each",
+                PROXY_BYTES_PER_IDLE_TLS,
             ),
             _absolute("host CPU with idle connections, of a core", queue, held, "host_cpu", IDLE_HOST_CPU),
             _absolute(

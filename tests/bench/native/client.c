@@ -25,6 +25,7 @@ static const struct {
 	{ "requests-at-rate", requests_at_rate },
 	{ "connect", connects },
 	{ "idle", idle },
+	{ "accept", accepts },
 	{ "nvme-digest", nvme_with_digests },
 	{ "nvme-plain", nvme_without },
 	{ "processes-request", processes_request },

@@ -100,6 +100,8 @@ void requests_many(const struct options *o);
 void requests_at_rate(const struct options *o);
 void connects(const struct options *o);
 void idle(const struct options *o);
+/* Runs until it is killed. */
+void accepts(const struct options *o);
 /* As many processes as connections. */
 void processes_request(const struct options *o);
 /* As many threads as connections. */

@@ -1,7 +1,7 @@
 /*
  * Kernel sockets with OpenSSL in the application's own process: what XTS with TLS in the proxy is compared with. The
  * peer's certificate is verified against $BENCH_CA for the name in measure.h, as the proxy does it; no session is
- * resumed.
+ * resumed. A server has $BENCH_CERTIFICATE, a file with its key in it.
  *
  * A set watches a connection for both directions until its handshake is done; set_wait() works on handshakes itself and
  * reports only what concerns the workload.
@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -29,11 +30,26 @@ static struct tls_socket sockets[DESCRIPTORS_MAX];
 static SSL_CTX *context;
 static uint32_t spin_us;
 
+static int server_setup(const char *certificate)
+{
+	context = SSL_CTX_new(TLS_server_method());
+	if (!context || SSL_CTX_use_certificate_chain_file(context, certificate) != 1 ||
+	    SSL_CTX_use_PrivateKey_file(context, certificate, SSL_FILETYPE_PEM) != 1) {
+		errno = EINVAL;
+		return -1;
+	}
+	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+	signal(SIGPIPE, SIG_IGN); /* clients go away in the middle of a handshake */
+	return 0;
+}
+
 static int tls_setup(uint32_t us)
 {
-	const char *trust = getenv("BENCH_CA");
+	const char *trust = getenv("BENCH_CA"), *certificate = getenv("BENCH_CERTIFICATE");
 
 	spin_us = us;
+	if (certificate)
+		return server_setup(certificate);
 	context = SSL_CTX_new(TLS_client_method());
 	if (!context || !trust || SSL_CTX_load_verify_file(context, trust) != 1) {
 		errno = EINVAL;
@@ -82,6 +98,20 @@ static int tls_connect(int s, const struct sockaddr *address, socklen_t length)
 		return tls_result(t->ssl, -1) < 0 ? -1 : 0;
 	t->ready = true;
 	return 0;
+}
+
+static int tls_accept4(int listener, struct sockaddr *address, socklen_t *length, int flags)
+{
+	int s = accept4(listener, address, length, flags);
+	struct tls_socket *t = &sockets[s < 0 ? 0 : s];
+
+	if (s < 0)
+		return -1;
+	*t = (struct tls_socket){ .ssl = SSL_new(context) };
+	if (!t->ssl || SSL_set_fd(t->ssl, s) != 1)
+		die("SSL_new");
+	SSL_set_accept_state(t->ssl);
+	return s;
 }
 
 static ssize_t tls_send(int s, const void *data, size_t bytes, int flags)
@@ -150,6 +180,7 @@ static int tls_set_ctl(void *set, int op, int s, struct epoll_event *event)
 
 	t->events = events;
 	t->watched = op != EPOLL_CTL_DEL;
+	t->ready |= !t->ssl; /* a listener */
 	return kernel_ctl(*(int *)set, op, s, t->ready ? events : EPOLLIN | EPOLLOUT, event ? event->data.u32 : 0);
 }
 
@@ -170,6 +201,10 @@ static bool tls_handshake(int set, int s, uint32_t data)
 		error = kernel_ctl(set, EPOLL_CTL_MOD, s, EPOLLIN, data);
 	else if (error == SSL_ERROR_WANT_WRITE)
 		error = kernel_ctl(set, EPOLL_CTL_MOD, s, EPOLLOUT, data);
+	if (error && SSL_is_server(t->ssl)) {
+		ERR_clear_error();
+		return true; /* a client that has given up: it is closed as any other */
+	}
 	if (error) {
 		ERR_print_errors_fp(stderr);
 		die("TLS handshake");
@@ -208,7 +243,10 @@ const struct net_api net_api = {
 	.name = "openssl",
 	.setup = tls_setup,
 	.socket = socket,
+	.bind = bind,
 	.connect = tls_connect,
+	.listen = listen,
+	.accept4 = tls_accept4,
 	.send = tls_send,
 	.recv = tls_recv,
 	.shutdown = tls_shutdown,

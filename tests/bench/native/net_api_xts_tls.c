@@ -1,5 +1,5 @@
-/* libxts with TLS in the proxy: every socket has the protocol pushed as it connects. $BENCH_TRUST names the trust roots
- * in the proxy's configuration. */
+/* libxts with TLS in the proxy: every socket has the protocol pushed as it connects, and every listener. $BENCH_TRUST
+ * names the trust roots in the proxy's configuration; $BENCH_IDENTITY, for a server, its identity there. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +17,17 @@ static struct {
 static int setup(uint32_t spin_us)
 {
 	struct xts_options options = { .size = sizeof(options), .spin_us = spin_us ? spin_us : UINT32_MAX };
-	const char *trust = getenv("BENCH_TRUST");
+	const char *trust = getenv("BENCH_TRUST"), *identity = getenv("BENCH_IDENTITY");
 
+	tls.info.ulp_id = XTS_ULP_TLS;
+	if (identity)
+		return xts_ulp_put(&tls.info, sizeof(tls), XTS_TLS_IDENTITY, identity, strlen(identity), 0) ?
+			       -1 :
+			       xts_configure(&options);
 	if (!trust) {
 		errno = EINVAL;
 		return -1;
 	}
-	tls.info.ulp_id = XTS_ULP_TLS;
 	if (xts_ulp_put(&tls.info, sizeof(tls), XTS_TLS_SERVER_NAME, TLS_NAME, strlen(TLS_NAME), 0) ||
 	    xts_ulp_put(&tls.info, sizeof(tls), XTS_TLS_TRUST, trust, strlen(trust), 0) ||
 	    xts_ulp_put(&tls.info, sizeof(tls), XTS_TLS_NO_RESUMPTION, NULL, 0, 0))
@@ -43,6 +47,11 @@ static int tls_connect(int s, const struct sockaddr *address, socklen_t length)
 	return result;
 }
 
+static int tls_listen(int s, int backlog)
+{
+	return xts_ioctl(s, SIOC_PUSH_ULP, &tls.info) ? -1 : xts_listen(s, backlog);
+}
+
 static void *set_create(void)
 {
 	return xts_epoll_ctx_create_flags(XTS_EPOLL_BATCH);
@@ -52,7 +61,10 @@ const struct net_api net_api = {
 	.name = "xts with TLS",
 	.setup = setup,
 	.socket = xts_socket,
+	.bind = xts_bind,
 	.connect = tls_connect,
+	.listen = tls_listen,
+	.accept4 = xts_accept4,
 	.send = xts_send,
 	.recv = xts_recv,
 	.shutdown = xts_shutdown,

@@ -147,6 +147,18 @@ def test_the_devices_own_cpu_is_without_the_peers() -> None:
     assert row.value(figures([run("requests-32", "shm", 0)]), "shm") is None
 
 
+def test_what_tls_costs_more_is_without_the_peers_either() -> None:
+    (row,) = (row for row in rows.ROWS if row.less == "requests-32")
+    plain = {"direct-r1": 0.1, "haproxy-r1": 0.4, "shm": 0.2}
+    secured = {"direct-r1": 0.3, "haproxy-r1": 1.0, "shm": 0.6}
+    runs = [run(row.less, path, 0, device=cpu) for path, cpu in plain.items()]
+    runs += [run(row.workload, path, 0, device=cpu) for path, cpu in secured.items()]
+    found = row.ratio(figures(runs), "shm", row.haproxy)
+    assert found is not None and found.median == pytest.approx(0.5)
+    assert row.value(figures(runs), "shm") == pytest.approx(2000)
+    assert row.value(figures(runs[3:]), "shm") is None
+
+
 def test_the_range_over_files() -> None:
     files = [
         results.Measured.of(
