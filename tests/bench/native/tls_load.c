@@ -1,8 +1,8 @@
 /*
  * Clients of a TLS server: so many connections at a time, each one handshake and then the server's end, for so many
- * seconds. With "resumed" each offers the session that the last one at its place was given, and all but the first have to
- * be resumed; with "full" none. The server's certificate is verified. One line of JSON: handshakes, seconds, percentiles
- * of the time from connect() to the end of the handshake.
+ * seconds. With "resumed" each offers the session that the last one at its place was given, and all but the first have
+ * to be resumed; with "full" none. The server's certificate is verified. One line of JSON: handshakes, seconds,
+ * percentiles of the time from connect() to the end of the handshake.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,7 +26,7 @@ struct place {
 	SSL *ssl;
 	SSL_SESSION *session;
 	uint64_t begin_ns;
-	bool shaken, offered;
+	bool done, offered;
 };
 
 static struct sockaddr_in server = { .sin_family = AF_INET };
@@ -73,7 +73,7 @@ static void begin(struct place *p)
 	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = p };
 
 	p->begin_ns = now_ns();
-	p->shaken = false;
+	p->done = false;
 	p->s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (p->s < 0 || (connect(p->s, (struct sockaddr *)&server, sizeof(server)) && errno != EINPROGRESS))
 		die("connect");
@@ -106,13 +106,13 @@ static bool go_on(struct place *p)
 	int result;
 
 	ERR_clear_error();
-	if (!p->shaken) {
+	if (!p->done) {
 		result = SSL_do_handshake(p->ssl);
 		if (result != 1 && waits(p, result))
 			return false;
 		if (result != 1)
 			fail("handshake");
-		p->shaken = true;
+		p->done = true;
 		intervals_add(&handshakes, now_ns() - p->begin_ns);
 		if (p->offered && !SSL_session_reused(p->ssl))
 			fail("a session was not resumed");

@@ -1,5 +1,5 @@
-/* A server: connections come from the network, and each is closed as soon as it can be written to; over TLS that is when
- * its handshake is done. Runs until it is killed; who makes the connections counts them (tls_load.c). */
+/* A server: connections come from the network, and each is closed as soon as it can be written to; over TLS that is
+ * when its handshake is done. Runs until it is killed; who makes the connections counts them (tls_load.c). */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

@@ -301,6 +301,19 @@ def test_what_may_not_come(
 
 
 @ROLES
+def test_a_record_of_nothing_but_padding(bed: TlsBed, tmp_path: Path, server: bool) -> None:
+    """Its tag is right, so that is not what the peer is told (RFC 8446 5.4)."""
+    peer = hostile(bed, tmp_path, server=server)
+    peer.peer.recv()
+    bed.peer_send(peer.seal(b"", 0, padding=20))
+    with pytest.raises(OSError) as ours:
+        bed.read_all()
+    assert ours.value.errno == errno.EBADMSG and "has no type, only padding" in bed.error().text
+    with pytest.raises(ssl.SSLError, match="UNEXPECTED_MESSAGE"):
+        peer.peer.recv()
+
+
+@ROLES
 def test_padding_and_empty_records(bed: TlsBed, tmp_path: Path, server: bool) -> None:
     peer = hostile(bed, tmp_path, server=server)
     bed.peer_send(
@@ -356,6 +369,65 @@ def test_tickets_before_data_are_kept(bed: TlsBed, tmp_path: Path, parts: list[b
     assert counts()["tickets_late"] == late
     assert bed.write(b"answered") == 8
     assert peer.peer.recv() == b"answered"
+
+
+def test_tickets_are_read_when_no_more_can_come(bed: TlsBed, tmp_path: Path) -> None:
+    """Not in the worker's turn: a thread of the pool shows OpenSSL the records that were kept, and they are charged."""
+    peer = hostile(bed, tmp_path, server=True)
+    waiting, record = lib.ulp_stack_memory(bed.stack), peer.seal(TICKET, HANDSHAKE)
+    bed.peer_send(record)
+    assert bed.read_all() == [] and lib.ulp_stack_memory(bed.stack) == waiting + len(record)
+    with bed.again() as other:
+        other.push("TLS", server_name="localhost")
+        other.start(client=True)
+        other.handshake()
+        assert b"tick" not in other.peer_recv()
+    assert b"tick" in hello_after(bed, peer.seal(b"data"))
+    assert lib.ulp_stack_memory(bed.stack) < waiting - 8000
+
+
+def test_tickets_of_a_connection_that_ends_without_data(tmp_path: Path) -> None:
+    """A client that only sends resumes the next time, too."""
+    with TlsBed() as bed:
+        bed.add_trust("default", AUTHORITY.certificate)
+        with bed.again() as first:
+            peer = hostile(first, tmp_path, server=True)
+            first.peer_send(peer.seal(TICKET, HANDSHAKE))
+            assert first.read_all() == [] and first.write(b"a line of a log") == 15
+        bed.push("TLS", server_name="localhost")
+        bed.start(client=True)
+        bed.handshake()
+        assert b"tick" in bed.peer_recv()
+
+
+def test_more_tickets_than_are_kept(bed: TlsBed, tmp_path: Path) -> None:
+    """What is kept is bounded; the rest is late, as behind data."""
+    peer, late = hostile(bed, tmp_path, server=True), counts()["tickets_late"]
+    body = TICKET[4:14] + (4004).to_bytes(2, "big") + b"tick" + bytes(4000) + b"\0\0"
+    long = b"\4" + len(body).to_bytes(3, "big") + body
+    bed.peer_send(b"".join(peer.seal(long, HANDSHAKE) for _ in range(6)) + peer.seal(b"data"))
+    assert [pdu.data for pdu in bed.read_all()] == [b"data"]
+    assert counts()["tickets_late"] == late + 1
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+@pytest.mark.parametrize(
+    "body",
+    [TICKET[4:-1], TICKET[4:] + b"\0", TICKET[4:15] + b"\0\0\0\0", TICKET[4:8], TICKET[4:-2] + b"\0\1", b""],
+    ids=["short", "long", "no ticket", "cut", "no extension", "empty"],
+)
+def test_what_is_no_ticket(bed: TlsBed, tmp_path: Path, body: bytes, pieces: int) -> None:
+    """Found where it comes, for nobody reads the ticket yet; so the peer is told by an alert."""
+    peer = hostile(bed, tmp_path, server=True)
+    message = b"\4" + len(body).to_bytes(3, "big") + body
+    size = -(-len(message) // pieces)
+    parts = [message[at : at + size] for at in range(0, len(message), size)]
+    bed.peer_send(b"".join(peer.seal(part, HANDSHAKE) for part in parts))
+    with pytest.raises(OSError):
+        bed.read_all()
+    assert "a ticket of a wrong length" in bed.error().text
+    with pytest.raises(ssl.SSLError, match="ALERT_DECODE_ERROR"):
+        peer.peer.recv()
 
 
 def test_a_ticket_after_data_is_dropped(bed: TlsBed, tmp_path: Path) -> None:

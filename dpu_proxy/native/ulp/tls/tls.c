@@ -111,7 +111,7 @@ static void tls_close(struct ulp_layer *l)
 		tls_context_leave(t->context, t->joined);
 	if (!tls_handshake_end(t))
 		return;
-	tls_give_ssl(t);
+	tls_tickets_close(t);
 	tls_free(t);
 }
 
@@ -152,7 +152,8 @@ static int tls_start(struct ulp_layer *l, bool client)
 
 void tls_recount(struct tls *t)
 {
-	uint32_t bytes = (uint32_t)sizeof *t + (t->ssl ? SSL_BYTES : 0) + (t->ours ? OURS_BYTES : 0) + tls_about_bytes(t);
+	uint32_t bytes = (uint32_t)sizeof *t + (t->ssl ? SSL_BYTES : 0) +
+			 (t->ours ? OURS_BYTES + t->ours->kept_bytes : 0) + tls_about_bytes(t);
 
 	/* it has been more until now, so this is not refused; if it were, less would be counted */
 	(void)count_memory(t, bytes);

@@ -121,7 +121,8 @@ struct xts_tls_config {
 	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
 	struct tls_ids *ids;                  /* of a server's sessions; NULL: none yet */
 	/* --- without a lock */
-	_Atomic(struct forgotten *) forgotten_ids; /* of sessions that are not to be resumed */
+	_Atomic(struct forgotten *) forgotten_ids;   /* of sessions that are not to be resumed */
+	_Atomic(struct tls_session *) come_sessions; /* that threads of the pool have made of tickets */
 };
 
 struct xts_tls_config *tls_config_new(void);
@@ -343,7 +344,7 @@ struct tls {
 
 /* An SSL, and the BIOs and sessions that it has, are made, used and freed by threads of the pool, where there is one:
  * OpenSSL takes locks of the whole process for that, and such a thread may get no CPU while it has one. Workers use an
- * SSL only where OpenSSL carries the connection, and for tickets (tls_tickets.c). */
+ * SSL only where OpenSSL carries the connection. */
 
 /* Makes t->ssl by t->context and t->parameters, which it frees. fd: the socket, if t->asks_kernel. On any thread. 0 or
  * -ENOMEM. */
@@ -410,6 +411,14 @@ void tls_session_install(SSL_CTX *ssl, bool client);
 void tls_session_prepare(struct tls *t, const struct tls_parameters *p);
 /* Offers it. On any thread. */
 void tls_session_offer(struct tls *t);
+/* Where sessions of tickets belong that a thread of the pool reads when their connection may be gone. */
+struct tls_session_place {
+	struct xts_tls_config *config;
+	uint8_t key[TLS_KEY_BYTES];
+};
+
+/* On a thread of the pool: what OpenSSL makes of tickets from now on is of this place. NULL: of none. */
+void tls_session_reads(const struct tls_session_place *place);
 /* The handshake is done, on the worker: stores the session that it has made. */
 void tls_session_store(struct tls *t);
 /* The connection has failed: its session is not offered again (RFC 5246 7.2.2). */

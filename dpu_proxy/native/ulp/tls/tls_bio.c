@@ -6,8 +6,8 @@
  * (tls_bio_flush); only what is refused then takes memory of the connection. So to OpenSSL the socket is never full,
  * except when a peer makes it answer and does not read the answers: beyond TLS_OUT_MAX, OpenSSL has to wait.
  *
- * When a connection has left OpenSSL (tls_leave.c), its records are made straight into that buffer. OpenSSL then reads
- * only the records that it is shown, and nothing that it writes goes anywhere.
+ * When a connection has left OpenSSL (tls_leave.c), its records are made straight into that buffer, and OpenSSL does
+ * not use this BIO any more (tls_tickets.c).
  *
  * Where the kernel does the crypto, records go through OpenSSL's own socket BIO from the moment the kernel has the
  * keys: that BIO knows how record types are passed to the kernel.
@@ -93,22 +93,6 @@ static ssize_t bad_record(void *out, size_t room)
 	return (ssize_t)n;
 }
 
-/* A record that our record layer shows OpenSSL (tls_tickets.c). */
-static int fed(struct tls *t, BIO *bio, char *out, uint32_t room)
-{
-	struct tls_ours *o = t->ours;
-	uint32_t n = !o->fed ? 0 : o->fed_bytes < room ? o->fed_bytes : room;
-
-	if (!n) {
-		wait_to_read(t, bio);
-		return -1;
-	}
-	memcpy(out, o->fed, n);
-	o->fed += n;
-	o->fed_bytes -= n;
-	return (int)n;
-}
-
 static int on_read(BIO *bio, char *out, int room)
 {
 	struct tls *t = BIO_get_data(bio);
@@ -117,8 +101,6 @@ static int on_read(BIO *bio, char *out, int room)
 	BIO_clear_retry_flags(bio);
 	if (room <= 0)
 		return 0;
-	if (t->ours)
-		return fed(t, bio, out, (uint32_t)room);
 	if (t->socket && BIO_get_ktls_recv(t->socket) && !t->flooded)
 		return from_socket(t, bio, out, room);
 	n = t->flooded ? bad_record(out, (size_t)room) : tls_slice_read(t, out, (size_t)room);
@@ -191,7 +173,7 @@ static int on_write(BIO *bio, const char *data, int bytes)
 	struct tls *t = BIO_get_data(bio);
 
 	BIO_clear_retry_flags(bio);
-	if (bytes <= 0 || t->ours)
+	if (bytes <= 0)
 		return bytes;
 	if (!t->done)
 		tls_leave_wire(t, (const uint8_t *)data, (size_t)bytes);

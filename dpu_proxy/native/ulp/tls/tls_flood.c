@@ -71,11 +71,6 @@ static void on_message(int write, int version, int type, const void *data, size_
 
 	(void)version;
 	(void)ssl;
-	if (t->ours) { /* it is shown tickets */
-		if (write && type == SSL3_RT_ALERT && bytes == 2)
-			t->ours->alert = ((const uint8_t *)data)[1];
-		return;
-	}
 	if (type == SSL3_RT_HEADER && !t->done && bytes >= SSL3_RT_HEADER_LENGTH)
 		tls_leave_header(t, write, data);
 	if (type == SSL3_RT_HANDSHAKE)

@@ -16,7 +16,7 @@
  * OpenSSL's and ours cannot meet.
  *
  * A number is never used twice under one key: from here on OpenSSL may seal what it likes (an alert about a ticket that
- * it cannot read), but nothing of it goes to the wire (tls_bio.c).
+ * it cannot read), but nothing of it goes to the wire (tls_tickets.c).
  *
  * What stays with OpenSSL: ciphers that are not AEAD (CBC), connections of which the kernel has a key already, and what
  * the configuration says. Each is counted with its reason.
@@ -184,6 +184,7 @@ void tls_leave_free(struct tls *t)
 
 	if (!o)
 		return;
+	tls_tickets_forget(o);
 	tls_in_free(&o->in);
 	tls_aead_clear(&o->out);
 	key_memory_give(o);

@@ -3,7 +3,7 @@
  *
  * tls_leave.c     takes keys, numbers and what was read ahead, and frees the SSL
  * tls_receive.c   received records: data, alerts, KeyUpdate
- * tls_tickets.c   tickets of a server, which OpenSSL still reads for a while
+ * tls_tickets.c   tickets of a server, which OpenSSL still reads
  * tls_seal.c      records to send: data, alerts, KeyUpdate
  * tls_direction.c a direction as a record, for another owner
  * tls_kept.c      all of it is written down, for the process that goes on when this one has died
@@ -24,12 +24,20 @@ enum {
 	TLS_NO_RENEGOTIATION = 100
 };
 
+/* How much of a ticket has been looked at. */
+struct tls_ticket_shape {
+	uint8_t part;
+	bool bad;
+	uint16_t left; /* bytes of this part */
+};
+
 /* A message of a handshake that is being read; it may be in several records, and a record may have several. */
 struct tls_message {
 	uint8_t head[4], head_bytes;
 	uint8_t first; /* byte of its body */
 	bool in_body;
 	uint32_t left; /* bytes of its body that have not come yet */
+	struct tls_ticket_shape ticket;
 };
 
 /* What is known of a connection, written down as it changes (tls_kept.h). The rest is in struct tls_ours itself. */
@@ -64,10 +72,10 @@ struct tls_ours {
 	struct tls_message message;
 	bool update_due; /* KeyUpdate has to be sent before the next data */
 	bool closed;     /* the peer's close_notify has been read */
-	/* while OpenSSL reads tickets: */
-	const uint8_t *fed; /* a record that it is shown */
-	uint32_t fed_bytes;
-	uint8_t alert; /* that it would have sent */
+	/* while tickets may come: */
+	uint8_t *kept_records; /* that OpenSSL will be shown */
+	uint32_t kept_bytes;
+	uint32_t copied; /* bytes of the record under way, which tls_tickets_copy() has copied */
 	uint64_t tickets_until_ns;
 };
 
@@ -112,11 +120,18 @@ int tls_receive_failed(struct tls *t, uint8_t alert);
 bool tls_tickets_may_come(const struct tls *t);
 /* It does. */
 void tls_tickets_expect(struct tls *t);
-/* Before the next record is opened: keeps a copy for OpenSSL. 0 or as tls_in_whole(). */
+/* Before the next record is opened: copies it. 0 or as tls_in_whole(). */
 int tls_tickets_copy(struct tls *t);
-/* It has been opened. handshake: it has messages of a handshake, else OpenSSL has seen the last of them. 0 or the
- * fault. */
-int tls_tickets_show(struct tls *t, bool handshake);
+/* It has been opened. handshake: it has messages of a handshake, and is kept for OpenSSL; else no ticket is read any
+ * more. */
+void tls_tickets_keep(struct tls *t, bool handshake);
+void tls_tickets_forget(struct tls_ours *o);
+/* The connection ends: a thread of the pool frees the SSL, if there is one, when it has read what was kept. */
+void tls_tickets_close(struct tls *t);
+/* Whether a message is a ticket: from its first byte on, as it comes. */
+void tls_ticket_begin(struct tls_ticket_shape *s);
+void tls_ticket_take(struct tls_ticket_shape *s, const uint8_t *data, uint32_t bytes);
+bool tls_ticket_is_whole(const struct tls_ticket_shape *s);
 /* Frees the SSL if its time is over; else asks for a call when it will be. */
 void tls_tickets_time(struct tls *t);
 

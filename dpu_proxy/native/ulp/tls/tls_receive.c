@@ -53,6 +53,7 @@ static int begin(struct tls *t, struct tls_message *m)
 	if (m->left > MESSAGE_MAX || (type == SSL3_MT_KEY_UPDATE && m->left != 1) || (type == HELLO_REQUEST && m->left))
 		return REFUSE(t, XTS_FAULT_HANDSHAKE, TLS_DECODE_ERROR, "a message of type %u has %u bytes", type,
 			      m->left);
+	tls_ticket_begin(&m->ticket);
 	if (++t->quiet_messages > TLS_QUIET_MAX)
 		return flooded(t);
 	(void)ulp_step(t->layer, TLS_MESSAGE_STEPS);
@@ -80,6 +81,8 @@ static int end(struct tls *t, const struct tls_message *m, bool last, bool *othe
 {
 	if (m->head[0] == SSL3_MT_KEY_UPDATE && !last)
 		return REFUSE(t, XTS_FAULT_HANDSHAKE, TLS_UNEXPECTED_MESSAGE, "KeyUpdate does not end its record");
+	if (m->head[0] == SSL3_MT_NEWSESSION_TICKET && !tls_ticket_is_whole(&m->ticket))
+		return REFUSE(t, XTS_FAULT_HANDSHAKE, TLS_DECODE_ERROR, "a ticket of a wrong length");
 	*other = m->head[0] == SSL3_MT_KEY_UPDATE;
 	if (m->head[0] == SSL3_MT_NEWSESSION_TICKET && !t->ssl && t->keeps_session)
 		tls_count(&tls_counters.tickets_late);
@@ -109,6 +112,8 @@ static int messages(struct tls *t, const uint8_t *data, uint32_t bytes, bool *ot
 			continue;
 		if (n)
 			m->first = *data;
+		if (m->head[0] == SSL3_MT_NEWSESSION_TICKET)
+			tls_ticket_take(&m->ticket, data, n);
 		data += n;
 		bytes -= n;
 		m->left -= n;
@@ -156,10 +161,10 @@ static int handshake(struct tls *t)
 	asked = o->message.first;
 	if (!r && other && asked > SSL_KEY_UPDATE_REQUESTED)
 		r = REFUSE(t, XTS_FAULT_HANDSHAKE, TLS_ILLEGAL_PARAMETER, "KeyUpdate asks for %u", asked);
-	if (!r && t->ssl)
-		r = tls_tickets_show(t, true);
 	if (r)
 		return r;
+	if (t->ssl)
+		tls_tickets_keep(t, true);
 	tls_in_drop(&o->in);
 	return other ? update(t, asked) : 0;
 }
@@ -210,7 +215,7 @@ static ssize_t next(struct tls *t, void *out, size_t room)
 	if (n < 0)
 		return n;
 	if (t->ssl && o->in.type != TLS_HANDSHAKE)
-		(void)tls_tickets_show(t, false);
+		tls_tickets_keep(t, false);
 	if (!n && (o->in.type != TLS_APPLICATION_DATA || !o->in.payload_bytes))
 		return quiet_record(t);
 	if (o->message.head_bytes && o->tls13)

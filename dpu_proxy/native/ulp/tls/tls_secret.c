@@ -29,13 +29,15 @@ static void on_secret(const SSL *ssl, const char *line)
 {
 	static const char client[] = "CLIENT_TRAFFIC_SECRET_0 ", server[] = "SERVER_TRAFFIC_SECRET_0 ";
 	struct tls *t = SSL_get_app_data(ssl);
-	bool of_client = strncmp(line, client, sizeof client - 1) == 0, sends = of_client == t->client;
+	bool of_client = strncmp(line, client, sizeof client - 1) == 0, sends;
 	const char *hex = strrchr(line, ' ');
 	struct tls_secret *s;
 	size_t n;
 
-	if (!hex || (!of_client && strncmp(line, server, sizeof server - 1) != 0))
+	/* without t OpenSSL reads tickets of a connection that has left it (tls_tickets.c), and keys that changed meanwhile */
+	if (!t || !hex || (!of_client && strncmp(line, server, sizeof server - 1) != 0))
 		return;
+	sends = of_client == t->client;
 	if (!t->secrets)
 		t->secrets = key_memory_take(sizeof *t->secrets);
 	if (!t->secrets)

@@ -127,11 +127,56 @@ void tls_session_store(struct tls *t)
 	t->session = NULL;
 }
 
+/* A thread of the pool may not have the lock, for which workers wait. */
+static _Thread_local const struct tls_session_place *reading;
+
+void tls_session_reads(const struct tls_session_place *place)
+{
+	reading = place;
+}
+
+/* A ticket whose connection may be gone: it waits for a worker. */
+static int on_ticket_read(SSL_SESSION *session)
+{
+	struct tls_session *s = reading && SSL_SESSION_is_resumable(session) ? malloc(sizeof *s) : NULL;
+
+	if (!s)
+		return 0;
+	memcpy(s->key, reading->key, sizeof s->key);
+	s->session = session;
+	s->next = atomic_load(&reading->config->come_sessions);
+	while (!atomic_compare_exchange_weak(&reading->config->come_sessions, &s->next, s))
+		;
+	return 1;
+}
+
+/* On a worker: stores those that have come, the oldest first. */
+static void collect(struct xts_tls_config *config)
+{
+	struct tls_session *newest = atomic_exchange(&config->come_sessions, NULL), *oldest = NULL;
+
+	while (newest) {
+		struct tls_session *before = newest->next;
+
+		newest->next = oldest;
+		oldest = newest;
+		newest = before;
+	}
+	while (oldest) {
+		struct tls_session *s = oldest;
+
+		oldest = s->next;
+		put(config, s);
+	}
+}
+
 /* OpenSSL has a session that can be resumed. Returns 1 if it takes the reference. */
 static int on_session(SSL *ssl, SSL_SESSION *session)
 {
 	struct tls *t = SSL_get_app_data(ssl);
 
+	if (!t)
+		return on_ticket_read(session);
 	if (!t->keeps_session || !SSL_SESSION_is_resumable(session))
 		return 0;
 	if (t->done) { /* a ticket, read on a worker */
@@ -183,6 +228,7 @@ void tls_session_prepare(struct tls *t, const struct tls_parameters *p)
 	if (p->no_resumption || !config->settings.sessions_max || !session_key(t, p))
 		return;
 	t->keeps_session = true;
+	collect(config);
 	pthread_mutex_lock(&config->lock);
 	s = take(config, t->session_key);
 	pthread_mutex_unlock(&config->lock);
@@ -216,6 +262,7 @@ void tls_session_forget(struct tls *t)
 		tls_ids_forget(config, t->session_key);
 		return;
 	}
+	collect(config);
 	do {
 		pthread_mutex_lock(&config->lock);
 		s = take(config, t->session_key);
@@ -227,6 +274,7 @@ void tls_session_forget(struct tls *t)
 
 void tls_sessions_free(struct xts_tls_config *config)
 {
+	collect(config);
 	while (config->session_count)
 		drop_oldest(config);
 }

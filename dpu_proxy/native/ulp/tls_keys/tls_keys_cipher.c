@@ -246,7 +246,7 @@ ssize_t tls_aead_open(struct tls_aead *a, uint8_t *record, uint32_t body, uint8_
 	while (bytes && !out[bytes - 1]) /* padding */
 		bytes--;
 	if (!bytes)
-		return -EBADMSG;
+		return -ENOMSG;
 	*type = out[--bytes];
 	return (ssize_t)bytes;
 }

@@ -84,7 +84,7 @@ ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov,
 		      uint32_t bytes, uint8_t *out);
 /* Decrypts a whole record with body bytes after its header, at least the overhead. out gets the payload (room for body
  * - overhead + inner type) and may lie inside the record (tls_aead_payload()). Returns the payload's length, and *type;
- * or -EBADMSG. The sequence number stays: tls_aead_next() increments it. */
+ * -EBADMSG; -ENOMSG: it is right, and has no type. The sequence number stays: tls_aead_next() increments it. */
 ssize_t tls_aead_open(struct tls_aead *a, uint8_t *record, uint32_t body, uint8_t *out, uint8_t *type);
 static inline uint8_t *tls_aead_payload(const struct tls_aead *a, uint8_t *record)
 {

@@ -291,8 +291,14 @@ size_t tls_in_take(struct tls_record_in *in, void *out, size_t room)
 	return n;
 }
 
-static int refuse(struct ulp_layer *l, struct tls_record_in *in)
+/* why: as tls_aead_open(). */
+static int refuse(struct ulp_layer *l, struct tls_record_in *in, ssize_t why)
 {
+	if (why == -ENOMSG) { /* RFC 8446 5.4 */
+		in->alert = TLS_UNEXPECTED_MESSAGE;
+		return ulp_fail(l, XTS_FAULT_RECORD, "TLS record %llu has no type, only padding",
+				(unsigned long long)in->aead.sequence);
+	}
 	in->alert = TLS_BAD_RECORD_MAC;
 	return ulp_fail(l, XTS_FAULT_RECORD, "TLS record %llu cannot be authenticated",
 			(unsigned long long)in->aead.sequence);
@@ -320,7 +326,7 @@ ssize_t tls_in_next(struct ulp_layer *l, struct tls_record_in *in, void *out, si
 	if (n < 0 && to != payload)
 		OPENSSL_cleanse(to, inner);
 	if (n < 0)
-		return refuse(l, in);
+		return refuse(l, in, n);
 	in->payload_bytes = (uint32_t)n;
 	in->taken = 0;
 	if ((uint32_t)n > in->payload_max) {
