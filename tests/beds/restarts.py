@@ -23,7 +23,7 @@ from xts_lab.wire import Wire
 
 from beds import process_tree
 from beds.lab import raise_or_skip
-from beds.operated_proxy import Proxy, running, wait
+from beds.operated_proxy import NO_METRICS, Proxy, running, wait
 from beds.preload import preloaded
 
 ROLES = ("tcp_client", "tcp_server", "udp_sender", "udp_receiver", "udp_connect")
@@ -142,7 +142,8 @@ class SharedMemory(Place):
     def start(self) -> None:
         if self._proxy:
             return
-        self._proxy = self._stack.enter_context(running(self.directory, self._tables, drain_timeout_s=0.2))
+        settings = {"drain_timeout_s": 0.2} | NO_METRICS
+        self._proxy = self._stack.enter_context(running(self.directory, self._tables, **settings))
 
     def end(self, how: str) -> None:
         assert self._proxy
@@ -195,9 +196,10 @@ class Ethernet(Place):
         wire: Wire | None = None,
         reliable: bool = False,
         relayed_max: int = 0,
+        mtu: int | None = None,
     ) -> None:
         super().__init__(directory)
-        more: dict[str, Any] = {"wire": wire, "reliable": reliable, "relayed_max": relayed_max}
+        more: dict[str, Any] = {"wire": wire, "reliable": reliable, "relayed_max": relayed_max, "mtu": mtu}
         self.lab: Lab = raise_or_skip("afxdp", "r", queues, tables, **more)
         self._up = True
 

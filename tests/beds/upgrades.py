@@ -16,7 +16,7 @@ from xts_lab.lab import Lab
 from xts_lab.wire import Wire
 from xts_proxy.status import control_socket
 
-from beds.operated_proxy import PROXY, Proxy, running, wait
+from beds.operated_proxy import NO_METRICS, PROXY, Proxy, running, wait
 from beds.ready import readable
 from beds.restarts import Ethernet, Place, SharedMemory
 
@@ -169,7 +169,7 @@ def upgrading(kind: str, directory: Path, tables: str = "") -> Iterator[Upgradin
     """A running proxy of this kind, with more tables in its configuration: "shm", "afxdp", "switch" (AF_XDP, and frames
     have heads), "repeated" (so, and lost frames are repeated), or "relay" (one queue, which is the relay's)."""
     if kind == "shm":
-        with running(directory, tables) as made:
+        with running(directory, tables, **NO_METRICS) as made:
             shm = OverSharedMemory(SharedMemory(directory), made)
             try:
                 yield shm
