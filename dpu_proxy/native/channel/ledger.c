@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "channel/channel.h"
+#include "decorators/parts.h"
 #include "ulp/lasting.h"
 
 struct ledger *ledger;
@@ -114,6 +115,7 @@ void ledger_channel(const struct channel *ch)
 	page->identity = ch->identity;
 	page->owner = ch->owner;
 	xts_headed_state(ch->queue, page->heads);
+	page->packet_bytes = xts_packets_in_parts(&ch->link);
 	ledger_in_order();
 	page->sequence++;
 }
@@ -126,6 +128,16 @@ void ledger_write_frames(const struct channel *ch)
 		return;
 	ledger_in_order();
 	page->frames = (uint32_t)ch->link.stats.sent_frames;
+}
+
+uint32_t ledger_packet_bytes(uint32_t queue_id)
+{
+	uint32_t bytes;
+
+	if (!ledger || queue_id >= ledger->pages)
+		return 0;
+	bytes = *(volatile uint32_t *)&ledger->page[queue_id].packet_bytes;
+	return bytes >= XTS_PARTS_PACKET_MIN && xts_parts_needed(bytes) ? bytes : 0;
 }
 
 void *ledger_queue(uint32_t queue_id, uint32_t bytes)

@@ -86,6 +86,7 @@ struct ledger_page {
 	struct identity identity;
 	struct xts_owner owner;
 	uint8_t heads[XTS_HEADED_STATE_BYTES]; /* of its frames; behind a relay, and without heads, 0 */
+	uint32_t packet_bytes;                 /* its frames come in parts, in such packets; 0: they do not */
 };
 
 /* Of a channel behind a relay. */
@@ -219,6 +220,9 @@ void ledger_channel(const struct channel *ch);
 struct ledger_page *ledger_take_relayed(uint32_t queue_id, uint32_t number);
 /* The channel has ended, or does not come. */
 void ledger_leave_relayed(uint32_t queue_id, uint32_t number);
+
+/* packet_bytes of the queue's page, of a process that has died; 0 also if it cannot be. */
+uint32_t ledger_packet_bytes(uint32_t queue_id);
 
 /* Room for the queue's struct; NULL: there is none. */
 void *ledger_queue(uint32_t queue_id, uint32_t bytes);

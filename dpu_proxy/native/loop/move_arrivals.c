@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "channel/channel.h"
+#include "channel/ledger.h"
 #include "connection/socket_kind.h"
 #include "connection/tcp_move.h"
 #include "loop/worker_inside.h"
@@ -165,6 +166,8 @@ static bool run_resume(struct worker_state *w, void *argument)
 	ch->moved_ticket = r->how->ticket;
 	ch->identity = r->identity;
 	ch->owner = r->how->owner;
+	if (r->how->died)
+		xts_packets_again(&ch->packets, &ch->link, ledger_packet_bytes(r->queue_id));
 	if (r->how->died && r->how->epoch)
 		xts_link_replace(&ch->link, r->how->epoch, r->how->ticket);
 	else if (!r->how->died)

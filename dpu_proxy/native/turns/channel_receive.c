@@ -156,6 +156,15 @@ static bool carry_out_again(struct channel *ch)
 	return true;
 }
 
+/* A decorator may have received nothing that is a frame, though more is there. */
+static bool has_more(struct xts_queue *queue)
+{
+	bool more = xts_queue_arm(queue);
+
+	xts_queue_disarm(queue);
+	return more;
+}
+
 bool channel_receive(struct channel *ch)
 {
 	uint64_t begun_ns = ch->worker->now_ns;
@@ -180,7 +189,7 @@ bool channel_receive(struct channel *ch)
 		channel_link_closed(ch);
 		ch->dying = ch->life_fd >= 0;
 	}
-	if (last == TAKEN_NONE)
+	if (last == TAKEN_NONE && xts_link_replays(&ch->link) && !has_more(ch->queue))
 		xts_link_replay_ends(&ch->link);
 	ch->dying |= relay_has_ended(ch);
 	if (ch->batch_used || ch->dirty_count)

@@ -214,7 +214,8 @@ void channel_link_closed(struct channel *ch)
 	struct worker_state *w = ch->worker;
 	char why[128];
 
-	xts_packets_end(&ch->packets);
+	if (!ch->link.replaced_ticket || ch->link.state == XTS_LINK_DOWN) /* else frames come again, in parts too */
+		xts_packets_end(&ch->packets);
 	if (!ch->epoch_live) {
 		if (ch->moved_epoch && ch->link.state == XTS_LINK_DOWN)
 			moved_has_ended(ch);

@@ -146,7 +146,8 @@ static int take_frames(struct arq_queue *q, const uint8_t *from, uint32_t bytes,
 			xts_queue_abandon(q->base.inner, &slot);
 			return -EINVAL;
 		}
-		memcpy(slot.data, from, XTS_ETH_BYTES);
+		/* In the slot of the process before, the head of the layer below may be where this was. */
+		arq_write_ethernet(q, slot.data, q->ethertype);
 		memcpy(slot.data + XTS_ARQ_BYTES, from + XTS_ETH_BYTES, length - XTS_ETH_BYTES);
 		xts_queue_retain(q->base.inner, &slot);
 		arq_sender_add(&q->tx, &slot, length + XTS_ARQ_ADDS);

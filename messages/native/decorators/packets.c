@@ -39,15 +39,29 @@ uint64_t xts_packets_features(const struct xts_queue *queue)
 	return XTS_FEATURE_BUNDLE | (queue->traits & XTS_QUEUE_PARTS ? XTS_FEATURE_PARTS : 0);
 }
 
-void xts_packets_begin(struct xts_packets *packets, const struct xts_link *link)
+uint32_t xts_packets_in_parts(const struct xts_link *link)
 {
-	bool parts = link->features & XTS_FEATURE_PARTS && xts_parts_needed(link->packet_bytes);
-	uint32_t room = link->packet_bytes - link->config.head_bytes;
+	return link->features & XTS_FEATURE_PARTS && xts_parts_needed(link->packet_bytes) ? link->packet_bytes : 0;
+}
 
-	if (packets->parts && parts)
+static void use_parts(struct xts_packets *packets, uint32_t packet_bytes, uint32_t room)
+{
+	if (packets->parts && packet_bytes)
 		xts_bundle_use(packets->bundle, packets->parts);
 	if (packets->parts)
-		xts_parts_use(packets->parts, parts ? room : 0, link->packet_bytes);
+		xts_parts_use(packets->parts, packet_bytes ? room : 0, packet_bytes);
+}
+
+void xts_packets_again(struct xts_packets *packets, const struct xts_link *link, uint32_t packet_bytes)
+{
+	use_parts(packets, packet_bytes, packet_bytes - link->config.head_bytes);
+}
+
+void xts_packets_begin(struct xts_packets *packets, const struct xts_link *link)
+{
+	uint32_t room = link->packet_bytes - link->config.head_bytes;
+
+	use_parts(packets, xts_packets_in_parts(link), room);
 	if (packets->bundle)
 		xts_bundle_send(packets->bundle, link->features & XTS_FEATURE_BUNDLE, room);
 }

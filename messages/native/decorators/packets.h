@@ -26,6 +26,12 @@ static inline uint32_t xts_packets_bytes(const struct xts_queue *queue)
 	return queue->packet_bytes ? queue->packet_bytes : queue->largest_message;
 }
 
+/* How long packets are of a link that is up, if its frames come in parts; else 0. */
+uint32_t xts_packets_in_parts(const struct xts_link *link);
+
+/* Frames of an epoch whose process has died come again before the next HELLO, in parts if packet_bytes is not 0. */
+void xts_packets_again(struct xts_packets *packets, const struct xts_link *link, uint32_t packet_bytes);
+
 /* The link has come up, with the features that both ends have. */
 void xts_packets_begin(struct xts_packets *packets, const struct xts_link *link);
 

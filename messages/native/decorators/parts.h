@@ -9,6 +9,7 @@
 #include "queues/queue.h"
 
 #define XTS_PARTS_MAX 8u
+#define XTS_PARTS_PACKET_MIN 1024u /* no wire has shorter packets: the agent asks for an MTU of 1,280 */
 /* By how much a part is longer than what it carries; the Ethernet header is in both. */
 #define XTS_PART_ADDS (XTS_PART_BYTES - XTS_ETH_BYTES)
 /* Packets that may be on their way or unread: fewer than veth's ring holds (256), with the control frames. */

@@ -182,6 +182,10 @@ void xts_link_expect(struct xts_link *link, uint64_t epoch);
  * when all has been received that waited for the dead process, and again whenever something comes that is not HELLO. */
 void xts_link_replace(struct xts_link *link, uint64_t epoch, uint64_t ticket);
 void xts_link_replay_ends(struct xts_link *link);
+static inline bool xts_link_replays(const struct xts_link *link)
+{
+	return link->replaced_ticket && !link->replaced_said;
+}
 
 /* The next frame of an epoch whose process has died: is it the one behind the one before? */
 static inline bool xts_link_replay_follows(struct xts_link_replay *r, const struct xts_head *head)

@@ -231,7 +231,7 @@ void xts_link_replace(struct xts_link *link, uint64_t epoch, uint64_t ticket)
 
 void xts_link_replay_ends(struct xts_link *link)
 {
-	if (link->replaced_ticket && !link->replaced_said)
+	if (xts_link_replays(link))
 		link->due |= DUE_REPLACED;
 }
 

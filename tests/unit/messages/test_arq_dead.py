@@ -21,6 +21,7 @@ from xts_messages.queues.queue_kinds import PROXY, QueueEnd
 from xts_messages.queues.shm import create_shm
 
 WINDOW = 16
+_ADDRESSES = 12  # bytes of an Ethernet header
 STEPS = st.lists(
     st.sampled_from(["to_host", "to_proxy", "to_proxy", "time", "time", "time", "hold", "hold", "give_back", "die"]),
     min_size=20,
@@ -51,9 +52,14 @@ class Dying(Ends):
         self.dead: list[Queue] = []
         super().__init__(seed, loss)
 
+    def check(self, frame: bytes, sent: bytes) -> None:
+        """What the next process sends again has the addresses of the queue, as a link writes them."""
+        assert frame[_ADDRESSES:] == sent[_ADDRESSES:]
+        assert frame[:_ADDRESSES] in (sent[:_ADDRESSES], self.host.local_mac + self.host.peer_mac)
+
     def receive(self) -> None:
         while (frame := self.host.receive()) is not None:
-            assert bytes(frame) == self.sent["host"].pop(0)
+            self.check(bytes(frame), self.sent["host"].pop(0))
             frame.recycle()
         while (frame := self.proxy.receive()) is not None:
             data = bytes(frame)
