@@ -26,8 +26,7 @@ from beds.scripted_host import ScriptedHost
 
 PROXY = [sys.executable, "-m", "xts_proxy"]
 START_S = 10.0
-#: For running(), where nobody asks for metrics: without the process for them, and what only that imports, a proxy
-#: starts in three quarters of the CPU time.
+#: For running(), where nobody asks for metrics: no process for them, and nothing of what only that imports.
 NO_METRICS: dict[str, Any] = {"metrics": "off"}
 
 
