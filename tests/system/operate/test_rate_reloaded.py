@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from beds.lab import raise_or_skip
+from beds.running_agent import until
 from beds.scripts import RUN_S
 from beds.shm_proxy import SYSTEM
 from beds.wire_view import SETTLE_S, at_rate, in_background, packets_in
@@ -97,14 +98,24 @@ def sending(lab: Lab, protocol: str) -> Iterator[Sending]:
 
 
 def marks(lab: Lab, *of: Sending) -> list[set[int]]:
-    """Of what each of them sends at the moment."""
+    """Of what each of them sends at the moment. Where one may send as fast as it can, the capture loses packets, at
+    times all that the other sends in a second: it goes on until there are some of each."""
+    found: list[set[int]] = [set() for _ in of]
     with ExitStack() as stack:
         with lab.inside("net"):
             captured = stack.enter_context(packets_in(topology.NET.interface))
         for one in of:
             one.rate()
-        packets = captured()
-    return [{packet.dscp for packet in packets if packet.to_port == one.port} for one in of]
+
+        def some_of_each() -> bool:
+            for packet in captured():
+                for one, seen in zip(of, found, strict=True):
+                    if packet.to_port == one.port:
+                        seen.add(packet.dscp)
+            return all(found)
+
+        until(some_of_each, RUN_S)
+    return found
 
 
 def tenant(lab: Lab) -> dict[str, Any]:

@@ -22,6 +22,9 @@ from typing import Any
 
 #: What counts as being readable "since 10 ms": a busy machine may let the proxy wait as long as that for a processor.
 SETTLED_S = 0.1
+#: How often, in a whole program, that may not have been enough. A call that finds only some of what is in the queue
+#: does so each time that it is tried.
+LATE_MAX = 2
 SELECT_MAX = 900
 IN, OUT, RDHUP, HUP, ERR = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP, select.EPOLLHUP, select.EPOLLERR
 
@@ -38,11 +41,19 @@ class Way:
         return json.loads(self.socket.recv(4096))
 
 
+def came(of: Any, bytes_max: int, flags: int = 0) -> bytes | None:
+    """None: nothing has."""
+    try:
+        return bytes(of.recv(bytes_max, flags))
+    except BlockingIOError:
+        return None
+
+
 class Asked:
     """COUNT connections of ours, and what the program may ask about them."""
 
     def __init__(self, module: Any, count: int, host: str, way: Way) -> None:
-        self.module, self.way, self.host = module, way, host
+        self.module, self.way, self.host, self.late = module, way, host, 0
         self.ours: list[Any] = []
         port = way.ask("port")
         for _ in range(count):
@@ -57,18 +68,26 @@ class Asked:
         self.way.ask(*words)
         time.sleep(SETTLED_S)
 
+    def answer(self, question: Callable[[], Any], expected: Any) -> Any:
+        """Each call looks for itself and waits for nothing. On a busy machine the proxy may be later than SETTLED_S:
+        then the same call is made again, LATE_MAX times in the whole program."""
+        while (found := question()) != expected and self.late < LATE_MAX:
+            self.late += 1
+            time.sleep(SETTLED_S)
+        return found
+
     def read_all(self, expected: bytes) -> None:
         for n, s in enumerate(self.ours):
-            try:
-                got = s.recv(100)
-            except BlockingIOError:
-                raise AssertionError(f"connection {n} of {len(self.ours)} has nothing") from None
-            assert got == expected, (n, got)
+            got = self.answer(lambda s=s: came(s, 100), expected)
+            assert got == expected, f"connection {n} of {len(self.ours)} has {got!r}"
 
     # --- questions: how many are ready ---
 
+    def events(self) -> list[int]:
+        return [event for _, event in self.epoll.poll(0, len(self.ours) + 1)]
+
     def by_epoll(self) -> int:
-        return len(self.epoll.poll(0, len(self.ours) + 1))
+        return len(self.events())
 
     def by_poll(self) -> int:
         made = select.poll()
@@ -80,7 +99,7 @@ class Asked:
         return len(select.select(self.ours, [], [], 0)[0])
 
     def by_peek(self) -> int:
-        return sum(len(s.recv(10, kernel.MSG_PEEK)) for s in self.ours)
+        return sum(len(came(s, 10, kernel.MSG_PEEK) or b"") for s in self.ours)
 
     def by_count(self) -> int:
         unread, total = array.array("i", [0]), 0
@@ -121,17 +140,19 @@ def accepts(module: Any, count: int, here: str, way: Way) -> None:
                 # On a busy machine the proxy may get no processor for the 50 ms that a call waits for its answer. If
                 # only what is in the queue were found, it would be so many times.
                 silences += 1
-                assert silences <= 2, f"connection {accepted} of {count} does not wait"
+                assert silences <= LATE_MAX, f"connection {accepted} of {count} does not wait"
                 time.sleep(SETTLED_S)
 
 
 def ends(asked: Asked) -> None:
     asked.settled("fin")
-    events = [event for _, event in asked.epoll.poll(0, len(asked.ours) + 1)]
-    assert events == [IN | RDHUP] * len(asked.ours), (len(events), set(events))
+    expected = [IN | RDHUP] * len(asked.ours)
+    events = asked.answer(asked.events, expected)
+    assert events == expected, (len(events), set(events))
     asked.read_all(b"")
     asked.settled("reset")
-    failed = [event for _, event in asked.epoll.poll(0, len(asked.ours) + 1)]
+    asked.answer(lambda: {event & (HUP | ERR) for event in asked.events()}, {HUP | ERR})
+    failed = asked.events()
     assert len(failed) == len(asked.ours) and all(event & HUP and event & ERR for event in failed), set(failed)
     for s in asked.ours:
         assert s.getsockopt(kernel.SOL_SOCKET, kernel.SO_ERROR) == errno.EPIPE  # after a FIN: tcp_reset()
@@ -168,8 +189,8 @@ def main() -> None:
     for text in ("x", "twenty bytes in each!"):
         for question in questions(asked):
             asked.settled("send", text)
-            found = question()
             each = {asked.by_peek: len(text[:10]), asked.by_count: len(text)}.get(question, 1)
+            found = asked.answer(question, count * each)
             assert found == count * each, (question.__name__, found, count * each)
             asked.read_all(text.encode())
     ends(asked)
