@@ -1,10 +1,10 @@
 """The running proxy hands over to a new one: its side of `xts-proxy upgrade` (handover.py, native/processes/move.h).
 
 Theory of operation. Only root may ask: who could, gets everything that hosts and peers send. Nothing is given before
-the new proxy's workers run. From then on it accepts new processes, and each channel moves as soon as it can. A channel
-that cannot yet, because of a protocol, or of a connection that several processes have, is served here as ever, until
-`drain_timeout_s` is over; then what cannot move is reset, and counted. When the last channel is gone, this proxy ends
-as on SIGTERM.
+the new proxy's workers run. From then on it accepts new processes, and each channel moves as soon as it can and its
+turn has come (leaving.py). A channel that cannot yet, because of a protocol, or of a connection that several processes
+have, is served here as ever, until `drain_timeout_s` is over; then what cannot move is reset, and counted. When the
+last channel is gone, this proxy ends as on SIGTERM.
 
 If the new proxy ends, refuses or is silent before we have told it that a channel is its own, the channel goes back to
 its worker here, by the same steps, and so do all that have begun to move. Then this proxy goes on as if nothing had
@@ -21,7 +21,6 @@ import socket
 import struct
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,11 +47,10 @@ from xts_proxy.upgrade.handover import (
     close_all,
     left_of,
     not_answered,
-    private_memory,
     rewind,
 )
+from xts_proxy.upgrade.leaving import Leaving, may_be_asked
 from xts_proxy.upgrade.program_files import this_program
-from xts_proxy.workers.remote_worker import RemoteWorker
 from xts_proxy.workers.workers import ENDS, LINK_STATES, Moved, Owner, Waits
 
 if TYPE_CHECKING:
@@ -73,32 +71,6 @@ _TELL_S = 0.5
 _SPARES_A_MESSAGE = 60
 #: Descriptors that may be open at the same time: of a queue and its process, and of what listens.
 _OF_A_QUEUE, _OF_OURS = 8, 32
-
-
-@dataclass(slots=True)
-class _Leaving:
-    """A channel that is to move. `kept`: what was sent of it, until it is taken."""
-
-    worker: RemoteWorker
-    asked: bool = False
-    ask_at: float = 0.0
-    kept: list[tuple[Sockets, list[int]]] = field(default_factory=list)
-    private_fd: int = -1  # for the keys of the next piece
-
-    def take(self, queue_id: int) -> tuple[Moved, list[int]] | None:
-        """The next piece; its descriptors are the caller's."""
-        if self.private_fd < 0:
-            self.private_fd = private_memory()
-        found = self.worker.move_take(queue_id, self.private_fd)
-        if found and found[0].private:
-            found[1].append(self.private_fd)
-            self.private_fd = -1
-        return found
-
-    def close(self) -> None:
-        if self.private_fd >= 0:
-            os.close(self.private_fd)
-            self.private_fd = -1
 
 
 def check_peer(sock: socket.socket) -> int:
@@ -250,23 +222,33 @@ class Giving:
 
     async def _all(self) -> None:
         """Moves all channels; if the new proxy ends, moves those that have begun back."""
-        leaving: dict[int, _Leaving] = {}
+        leaving: dict[int, Leaving] = {}
         while True:
             if not leaving and not self._broken:
-                leaving = {queue_id: _Leaving(worker) for queue_id, worker in self._next().items()}
+                leaving = self._next()
             self._look()
             if self._broken:
                 leaving = {queue_id: one for queue_id, one in leaving.items() if one.asked}
             if not leaving:
                 return
-            any_moved = False
-            for queue_id, one in list(leaving.items()):
-                if await self._step(queue_id, one):
-                    one.close()
-                    self.waits.pop(queue_id, None)
-                    del leaving[queue_id]
-                    any_moved = True
-            await asyncio.sleep(0 if any_moved else _LOOK_S)
+            await asyncio.sleep(0 if await self._steps(leaving) else _LOOK_S)
+
+    async def _steps(self, leaving: dict[int, Leaving]) -> bool:
+        """One of each. True: some have gone."""
+        more = may_be_asked(leaving.values())
+        gone = []
+        for queue_id, one in leaving.items():
+            new = one.live and not one.asked
+            if new and more <= 0:
+                continue
+            if await self._step(queue_id, one):
+                one.close()
+                self.waits.pop(queue_id, None)
+                gone.append(queue_id)
+            more -= new and one.asked
+        for queue_id in gone:
+            del leaving[queue_id]
+        return bool(gone)
 
     def _look(self) -> None:
         """Does the new proxy live? What waits may wait for long, and newcomers with it."""
@@ -277,14 +259,15 @@ class Giving:
         except OSError as error:
             self._fail(error)
 
-    def _next(self) -> dict[int, RemoteWorker]:
+    def _next(self) -> dict[int, Leaving]:
         """Queues without a host come first: each takes the new proxy a while, in which no host should have to wait."""
         served = self._channels.served()
         rows = [row for worker in set(served.values()) for row in worker.channels()]
         live = {row["queue_id"] for row in rows if LINK_STATES[row["link_state"]] == "up"}
-        return {queue_id: worker for queue_id, worker in served.items() if queue_id not in live} or served
+        found = {queue_id: Leaving(worker, queue_id in live) for queue_id, worker in served.items()}
+        return {queue_id: one for queue_id, one in found.items() if not one.live} or found
 
-    async def _step(self, queue_id: int, one: _Leaving) -> bool:
+    async def _step(self, queue_id: int, one: Leaving) -> bool:
         """True: it is gone."""
         if not one.asked:
             return self._ask(queue_id, one)
@@ -299,7 +282,7 @@ class Giving:
             one.ask_at = time.monotonic() + _ASK_AGAIN_S
         return False
 
-    def _ask(self, queue_id: int, one: _Leaving) -> bool:
+    def _ask(self, queue_id: int, one: Leaving) -> bool:
         now = time.monotonic()
         if now < one.ask_at:
             return False
@@ -310,10 +293,10 @@ class Giving:
         if not self._relays and any(row["relayed"] for row in one.worker.channels() if row["queue_id"] == queue_id):
             urgency = ENDS
         error, self.waits[queue_id] = one.worker.move_ask(queue_id, int(_WITHIN_S * 1000), urgency, self._reads)
-        one.asked = error in (0, errno.EALREADY)
+        one.asked, one.asked_at = error in (0, errno.EALREADY), now
         return error == errno.ENOENT
 
-    async def _give(self, queue_id: int, one: _Leaving, piece: Moved, descriptors: list[int]) -> bool:
+    async def _give(self, queue_id: int, one: Leaving, piece: Moved, descriptors: list[int]) -> bool:
         """A piece of the channel. True: that was the last."""
         self.reset += piece.reset
         self.sockets += piece.sockets
@@ -368,7 +351,7 @@ class Giving:
             self._fail(error)
         return self._broken is None
 
-    def _back(self, queue_id: int, one: _Leaving, channel: Channel, descriptors: list[int]) -> None:
+    def _back(self, queue_id: int, one: Leaving, channel: Channel, descriptors: list[int]) -> None:
         """The channel goes on here."""
         account = self._channels.tenants.accounts[channel.tenant]
         for sockets, kept in one.kept:
