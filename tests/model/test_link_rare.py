@@ -216,6 +216,22 @@ def test_a_control_frame_in_the_wrong_direction_or_cut_off(name: str) -> None:
     assert verdict == (CONSUMED if len(whole) == table.HEAD_BYTES else CLOSED)
 
 
+@pytest.mark.parametrize("side", ["host", "proxy"])
+def test_a_probe_that_no_program_took_is_nothing_to_a_link(side: str) -> None:
+    """An agent sends them for queue 0, too, while a process or its relay has that queue, and asks a device again and
+    again that has no addresses: there they come to its socket."""
+    for pair in (Pair(), Pair().open()):
+        end = pair.host if side == "host" else pair.proxy
+        assert pair.host.send(1) is pair.host.up
+        pair.settle()
+        heard_ns = int(end.link.heard_ns)
+        probe = (from_proxy if side == "host" else from_host)("XTS_LINK_PROBE", {"round": 1})
+        assert end.take(probe, pair.now_ns + 1) == DROPPED
+        assert end.pump(pair.now_ns) == [] and end.link.stats.dropped_foreign == 1
+        assert int(end.link.heard_ns) == heard_ns, "it does not show that the other end lives"
+        assert pair.host.send(2) is pair.host.up is end.up
+
+
 def test_a_proxy_that_has_met_nobody_takes_leave_of_nobody() -> None:
     pair = Pair()
     core.xts_link_goodbye(pair.proxy.link, 0)

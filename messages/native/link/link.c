@@ -91,6 +91,11 @@ enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, 
 	}
 	if (right_way && head_bytes >= fixed && out->type == XTS_LINK_OVER)
 		return XTS_LINK_SAID; /* not the process's: it does not show that this lives */
+	if (out->type == XTS_LINK_PROBE) {
+		/* Of an agent, for an XDP program that is not told of addresses here. */
+		link->stats.dropped_foreign++;
+		return XTS_LINK_DROPPED;
+	}
 	if (link->state != XTS_LINK_UP) {
 		link->stats.dropped_early++;
 		tell_of_restart(link);

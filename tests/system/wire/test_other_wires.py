@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from contextlib import ExitStack, closing
 
 import pytest
@@ -21,6 +22,8 @@ pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
 QUEUES = 3
 WAIT_S = 20.0
+#: In a lab with a switch.
+PROVED_EVERY_S = 1.0
 
 
 def steering_of(lab: Lab) -> str:
@@ -72,7 +75,8 @@ class OlderDevice(Lab):
 
 
 def test_a_device_that_knows_no_addresses() -> None:
-    """As a proxy from before there were addresses and heads: one queue works. When it has been replaced, all do."""
+    """As a proxy from before there were addresses and heads: one queue works, also while the agent asks whether it has
+    been replaced. When it has been, all do."""
     if reason := afxdp_unavailable():
         pytest.skip(reason)
     lab = OlderDevice(f"t{os.getpid()}older", queue="afxdp", queues=QUEUES, wire=Wire.SWITCH, relayed_max=8)
@@ -82,6 +86,9 @@ def test_a_device_that_knows_no_addresses() -> None:
         port = stack.enter_context(echo_server(lab))
         before = [attached(lab, port, stack) for _ in range(QUEUES)]
         assert [one.says() for one in before] == ["ok relay 0"] * QUEUES
+        asked_again = time.monotonic() + 2.5 * PROVED_EVERY_S
+        while time.monotonic() < asked_again:
+            assert [one.again() for one in before] == ["ok relay 0"] * QUEUES
         (lab.directory / "proxy.toml").write_text(Lab.proxy_configuration(lab))
         lab.stop_program("proxy")
         lab.start_proxy()
