@@ -19,9 +19,10 @@
 
 #define CONTROL_MAX 8192u /* for a message with offloaded sockets */
 #define CARRIERS_MAX 253  /* the kernel passes no more descriptors (SCM_MAX_FD) */
-/* For the outcome of a connect: */
+/* For the outcome of a connect: a round trip to the peer, which is 1 to 150 ms in the Internet. Who may not wait waits
+ * no longer than for an answer of the proxy (core/catch_up.c). */
 #define WAITING_MS 1000
-#define NOT_WAITING_MS 10
+#define NOT_WAITING_MS 50
 
 /* Descriptor i of a control message. Returns 0 if there is one. */
 static int descriptor_at(const struct cmsghdr *c, size_t i, int *fd)
