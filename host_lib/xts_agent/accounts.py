@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from xts_messages.attaching.endpoint import NotReady
+from xts_messages.attaching.attachments import NotReady
 
 from xts_agent.pods import Pod
 from xts_agent.queue_pool import Pool, Slot

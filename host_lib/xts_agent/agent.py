@@ -39,16 +39,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from xts_bpf.program import Owner
 from xts_messages.attaching import attach_token
-from xts_messages.attaching.endpoint import (
-    RELATIVES_OVER,
-    Adopted,
-    Attached,
-    Endpoint,
-    Grant,
-    NotReady,
-    Peer,
-    Queues,
-)
+from xts_messages.attaching.attach_messages import RELATIVES_OVER
+from xts_messages.attaching.attachments import Adopted, Attached, Grant, NotReady, Peer, Queues
+from xts_messages.attaching.endpoint import Endpoint
 from xts_messages.attaching.queue_refusals import Refusals
 from xts_messages.machine.low_ports import first_port
 from xts_messages.native import ffi, lib

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from xts_messages.attaching.endpoint import Attached
+from xts_messages.attaching.attachments import Attached
 from xts_messages.attaching.status_page import read_figures, read_polling, read_status_page
 from xts_messages.native import ffi
 

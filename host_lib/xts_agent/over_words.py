@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from xts_messages.attaching.endpoint import Attached
+from xts_messages.attaching.attachments import Attached
 from xts_messages.native import lib
 
 from xts_agent.queue_pool import Slot

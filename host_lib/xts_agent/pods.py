@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 
 import msgspec
-from xts_messages.attaching.endpoint import NotReady
+from xts_messages.attaching.attachments import NotReady
 
 from xts_agent import pod_cgroup
 

@@ -42,7 +42,7 @@ from enum import Enum
 from itertools import zip_longest
 
 from xts_bpf.program import Owner
-from xts_messages.attaching.endpoint import NotReady
+from xts_messages.attaching.attachments import NotReady
 
 from xts_agent.opener_protocol import Answer, Ask, InterfaceReport, Request, Say, receive_answer, receive_ready
 from xts_agent.pod_cgroup import pod_of_process

@@ -33,7 +33,7 @@ from typing import Any
 
 from xts_bpf.program import Owner
 from xts_messages.attaching.attach_token import cgroup_of
-from xts_messages.attaching.endpoint import Grant, NotReady, Peer
+from xts_messages.attaching.attachments import Grant, NotReady, Peer
 from xts_messages.native import ffi, lib
 from xts_messages.queues.shm import ShmArea, create_shm
 from xts_messages.wire.wire_table import RELAY_SELF, RELAYED_WINDOW

@@ -24,7 +24,7 @@ import grpc
 import msgspec
 from xts_agent.pod_cgroup import POD_UID
 from xts_agent.pods import MESSAGE_BYTES_MAX, Answer, Question
-from xts_messages.attaching.endpoint import listen
+from xts_messages.attaching.endpoint_listener import listen
 from xts_messages.terminal.printable import printable
 
 from xts_kubernetes import pod_resources_pb2 as messages

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from xts_messages.attaching.endpoint import Endpoint, Grant, NotReady, Peer, Queues
+from xts_messages.attaching.attachments import Grant, NotReady, Peer, Queues
+from xts_messages.attaching.endpoint import Endpoint
 
 from beds.ready import readable
 

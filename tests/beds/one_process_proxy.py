@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from xts_messages._native import ffi, lib
-from xts_messages.attaching.endpoint import Endpoint, Grant, Peer
+from xts_messages.attaching.attachments import Grant, Peer
+from xts_messages.attaching.endpoint import Endpoint
 from xts_messages.queues import queue
 from xts_messages.queues.queue_kinds import PROXY
 from xts_messages.queues.shm import create_shm

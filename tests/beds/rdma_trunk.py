@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from xts_messages.attaching.endpoint import Attached, Endpoint, Grant, NotReady, Peer
+from xts_messages.attaching.attachments import Attached, Grant, NotReady, Peer
+from xts_messages.attaching.endpoint import Endpoint
 from xts_messages.native import ffi, lib
 from xts_messages.queues.queue_kinds import PROXY, QueueOptions
 from xts_messages.queues.rdma import RdmaEnd

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from xts_messages._native import ffi, lib
-from xts_messages.attaching.endpoint import Attached, Endpoint, Grant, Peer
+from xts_messages.attaching.attachments import Attached, Grant, Peer
+from xts_messages.attaching.endpoint import Endpoint
 from xts_messages.queues import queue
 from xts_messages.queues.queue_kinds import PROXY
 from xts_messages.queues.shm import create_shm

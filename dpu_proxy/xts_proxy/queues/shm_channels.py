@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 
 import msgspec
 from xts_messages.attaching.attach_token import cgroup_of
-from xts_messages.attaching.endpoint import Attached, Endpoint, Grant, Peer
+from xts_messages.attaching.attachments import Attached, Grant, Peer
+from xts_messages.attaching.endpoint import Endpoint
 from xts_messages.attaching.queue_refusals import Refusals
 from xts_messages.machine.low_ports import first_port
 from xts_messages.queues.queue_kinds import PROXY, QueueEnd

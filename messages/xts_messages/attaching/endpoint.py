@@ -18,124 +18,37 @@ import os
 import secrets
 import selectors
 import socket
-import stat
 import struct
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from xts_messages._native import ffi, lib
+from xts_messages.attaching import attach_messages
+from xts_messages.attaching.attach_messages import RELATIVES, REQUEST_BYTES
+from xts_messages.attaching.attachments import Adopted, Attached, Grant, NotReady, Peer, Queues
+from xts_messages.attaching.endpoint_listener import EndpointListener
+from xts_messages.attaching.endpoint_lists import Lists
 from xts_messages.attaching.killed_processes import EndedProcesses, pidfd_readable
 from xts_messages.attaching.relatives_files import RelativesFiles
 from xts_messages.attaching.status_page import create_status_page
 from xts_messages.attaching.turns import Turns
-from xts_messages.queues.afxdp import NO_DROPS, Drops
 from xts_messages.queues.queue_kinds import outlives_its_server
-from xts_messages.services.kept_file import KeptFile
-from xts_messages.services.served_sockets import in_use, server_of
-from xts_messages.services.unix_listener import listen_at
 
 SO_PEERPIDFD = 77  # Linux 6.5; not in Python 3.11's socket module
-REQUEST_BYTES = int(ffi.sizeof("struct xts_attach_request"))
-RELATIVES = struct.pack("=II", lib.XTS_ATTACH_RELATIVES_MAGIC, lib.XTS_ATTACH_VERSION)
-#: The same, where the proxy takes OVER: to an agent.
-RELATIVES_OVER = struct.pack("=II", lib.XTS_ATTACH_OVER_MAGIC, lib.XTS_ATTACH_VERSION)
 CREDENTIALS = struct.Struct("=iII")
 CONNECTIONS_MAX = 4096
 UNSETTLED_MAX = 512  # connections of one user that have no grant yet; not for root
-BACKLOG = 4096  # the kernel has a limit of its own (net.core.somaxconn)
-ACCEPTS = 256  # connections that are accepted before those are served that wait
 GRANTS = 8  # grants before new connections are accepted
 #: Requests of one user that are tried before another user has a turn: those behind one that has to wait.
 TRIED = 16
 ASK_S = 10.0  # in which a process has to send its request; on a busy machine it may not run for seconds
 WAIT_MAX_S = 55.0  # in which a request is refused, however many others were served: before the process gives up
 NEWS_S = 1.0
-RESERVE_S = 0.5
-
-
-class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way)
-    """Raised by `allocate`: there is nothing to grant now; it is asked again at the next :meth:`Endpoint.retry`.
-    `wait_s`: for so long after it has come the request is worth waiting for, whatever the endpoint's patience is."""
-
-    def __init__(self, wait_s: float = 0.0) -> None:
-        super().__init__(wait_s)
-        self.wait_s = wait_s
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The process that asks."""
-
-    pid: int  # 0: it is in a PID namespace that is not visible here, such as another container's
-    uid: int
-    gid: int
-    program: str  # the name that it gives itself: only for people
-    frame_window_max: int  # 0: the server's default
-    umem_bytes_max: int  # 0: the server's default
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """The result of `allocate`. `reply` is a `struct xts_attach_reply *` with the geometry; the endpoint fills in the
-    epoch. The two `descriptors` are sent and then closed here: pass duplicates of what is to be kept."""
-
-    reply: Any
-    descriptors: tuple[int, ...]
-    tag: object = None  # for the owner, which finds it again in Attached.tag
-
-
-@dataclass(slots=True, eq=False)
-class Attached:
-    """A process that holds a grant."""
-
-    peer: Peer
-    epoch: int
-    kind: int  # XTS_QUEUE_*
-    queue_id: int
-    tag: object
-    status_fd: int  # the endpoint's duplicate of the status page
-    connection: socket.socket
-    interface: str = ""  # interface of the queue; over shm: ""
-    relayed: int = 0  # number of the channel, if there is a relay; 0: the queue is its own
-
-    def life_fd(self) -> int:
-        """A duplicate of the connection: readable when the process has detached or died. The caller has to close it."""
-        return os.dup(self.connection.fileno())
-
-
-@dataclass(frozen=True, slots=True)
-class Adopted:
-    """A process with a queue from an earlier server: it has no connection here."""
-
-    queue_id: int
-    epoch: int
-    pid: int
-    uid: int
-    program: str
-    interface: str
-    relayed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Queues:
-    """What an interface offers to processes: queues of their own, places at a relay; how many of both are in use. The
-    number of its XDP program (0: not known), and why no queue carries anything at the moment ("": they do)."""
-
-    interface: str
-    queues: int
-    relayed: int
-    used: int
-    program_id: int = 0
-    problem: str = ""
-    steering: str = ""  # how frames find their queue
-    lacking: int = 0  # queues that they do not find
-    copying: str = ""  # whether the driver copies, and why
-    drops: Drops = NO_DROPS
 
 
 @dataclass(slots=True, eq=False)
@@ -187,7 +100,6 @@ class Endpoint:
         serves path; ENOTSOCK: path is something else.
         """
         self.path = Path(path)
-        self._mode = mode
         self._allocate = allocate
         self._on_granted = granted
         self._on_attached = attached
@@ -199,28 +111,20 @@ class Endpoint:
         self._wants_relatives = over is not None
         self._told_by = told_by
         self._relatives = RelativesFiles(over or (lambda attached, keys: None))
-        self._adopted = adopted
-        self._queues = queues
+        self._lists = Lists(lambda: self.attachments, adopted, queues, self._killed)
         self._connections: set[_Connection] = set()
         self._unsettled: Counter[int] = Counter()  # connections without a grant, by user
         self._turns: Turns[_Connection] = Turns()  # those whose request waits
         self._granted_at = 0.0  # by time.monotonic()
         self._more = False  # are there requests that may be granted at once?
         self._selector = selectors.EpollSelector()
-        self._reserve = os.eventfd(0)  # what needs no file, as the process may give up the right to open one
-        self._reserve_at = float("inf")  # by time.monotonic(): there is none, and it is tried again then
         try:
-            self._listener = listener or listen(self.path, mode)
-            self._listener.setblocking(False)
+            self._listener = EndpointListener(
+                *(self.path, mode, self._selector, self._accept, self._turn_away), given=listener, warn=warn
+            )
         except OSError:
-            os.close(self._reserve)
             self._selector.close()
             raise
-        self._is_paused = False
-        self._file = KeptFile(self.path, warn)
-        if listener is None:
-            self._file.own()
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
 
     def __enter__(self) -> Self:
         return self
@@ -243,29 +147,21 @@ class Endpoint:
             return 0.0
         waiting = [min(self._deadline(c), c.news_at) for c in self._connections if not c.attached]
         limits = [limit for limit in (self._killed.deadline(), min(waiting, default=None)) if limit is not None]
-        if self._reserve_at < float("inf"):
-            limits.append(self._reserve_at)
         waits = [max(0.0, min(limits) - time.monotonic())] if limits else []
-        if (look_s := self._relatives.timeout_s()) is not None:
-            waits.append(look_s)
-        if not self._is_paused and (look_s := self._file.timeout_s()) is not None:
-            waits.append(look_s)
+        waits += [s for s in (self._relatives.timeout_s(), self._listener.timeout_s()) if s is not None]
         return min(waits, default=None)
 
     def process(self, timeout_s: float = 0.0) -> None:
         """Handles what is ready, waiting for it at most timeout_s."""
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
-                self._accept_some()
+                self._listener.accept_some()
             elif key.data in self._connections:
                 try:
                     self._ready(key.data)
                 except OSError:  # ECONNRESET and similar errors: this connection ends, not the server
                     self._drop(key.data)
-        if self._reserve_at <= time.monotonic():
-            self._reserve_again()
-        if not self._is_paused:
-            self._file.look(self._listen_again)
+        self._listener.look()
         self._serve()
         self._relatives.look()
         self._killed.settle()
@@ -312,52 +208,32 @@ class Endpoint:
             self._drop(connection)
         self._killed.close()
         self._relatives.close()
-        if self._listener.fileno() < 0:
-            return
-        self._listener.close()
-        self._selector.close()
-        if self._reserve >= 0:
-            os.close(self._reserve)
-        with contextlib.suppress(OSError):
-            self._file.remove()
-
-    def _listen_again(self) -> None:
-        """With a new socket, since a file that is gone cannot be had back. Accepts first who waits at the old one."""
-        listener = listen(self.path, self._mode)
-        self._accept_some()
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(self._listener)
-        self._listener.close()
-        self._listener = listener
-        if self._reserve_at == float("inf"):
-            self._selector.register(listener, selectors.EVENT_READ, None)
+        if self._listener.close():
+            self._selector.close()
+            self._listener.remove_file()
 
     # --- another process of the server takes its place ---------------------------------------------------
 
     @property
     def listener(self) -> socket.socket:
         """The socket that listens at the path."""
-        return self._listener
+        return self._listener.socket
 
     def own_file(self) -> None:
         """The socket's file is ours, and is removed at the end, though we have not made it."""
-        self._file.own()
+        self._listener.own_file()
 
     def pause(self) -> None:
         """Accepts nobody from now on: another process does, or resume() comes."""
-        self._is_paused = True
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(self._listener)
+        self._listener.pause()
 
     def resume(self) -> None:
         """Accepts again."""
-        self._is_paused = False
-        if self._reserve_at == float("inf"):
-            self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._listener.resume()
 
     def leave(self) -> None:
         """The file is another process's."""
-        self._file.leave()
+        self._listener.leave_file()
 
     def give_away(self, attached: Attached) -> None:
         """Another process has duplicates of its descriptors, and looks after it: `released` is not called."""
@@ -392,19 +268,6 @@ class Endpoint:
                 self._drop(connection)
 
     # --- a connection's life -------------------------------------------------------------------------------
-
-    def _accept_some(self) -> None:
-        for _ in range(ACCEPTS):
-            try:
-                accepted, _ = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._turn_next_away()
-                return
-            accepted.setblocking(False)
-            self._accept(accepted)
 
     def _accept(self, accepted: socket.socket) -> None:
         """A new connection. Most have sent their request already, and those that were opened for nothing have ended:
@@ -441,32 +304,8 @@ class Endpoint:
         with accepted, contextlib.suppress(OSError):
             accepted.shutdown(socket.SHUT_RD)
             accepted.recv(REQUEST_BYTES, socket.MSG_DONTWAIT)
-            accepted.send(_refusal(errno.EUSERS, reason), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            accepted.send(attach_messages.refusal(errno.EUSERS, reason), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
         self._on_refused(Peer(pid, uid, gid, "", 0, 0), reason)
-
-    def _turn_next_away(self) -> None:
-        """Out of descriptors: ends one waiting connection with the help of a reserved descriptor; otherwise it would
-        wake us forever. If it cannot be reserved again at once, because the whole machine has none left, nobody is
-        accepted for a while."""
-        if self._reserve >= 0:
-            os.close(self._reserve)
-            self._reserve = -1
-            with contextlib.suppress(OSError):
-                self._turn_away(self._listener.accept()[0], "the endpoint is out of descriptors")
-        self._reserve_again()
-
-    def _reserve_again(self) -> None:
-        is_out = self._reserve_at < float("inf")
-        try:
-            self._reserve = os.eventfd(0)
-        except OSError:
-            self._reserve_at = time.monotonic() + RESERVE_S
-            if not is_out and not self._is_paused:
-                self._selector.unregister(self._listener)
-            return
-        self._reserve_at = float("inf")
-        if is_out and not self._is_paused:
-            self._selector.register(self._listener, selectors.EVENT_READ, None)
 
     def _ready(self, connection: _Connection) -> None:
         if connection.listing:
@@ -504,9 +343,8 @@ class Endpoint:
 
     def _request(self, connection: _Connection, data: bytes) -> None:
         pid, uid, gid = _credentials(connection.socket)
-        magic, version = struct.unpack_from("=II", data.ljust(8, b"\0"))
-        known = len(data) == REQUEST_BYTES and version == lib.XTS_ATTACH_VERSION
-        listing = self._listing_of(magic, uid) if known else None
+        known, magic = attach_messages.is_known(data), attach_messages.magic_of(data)
+        listing = self._lists.of(magic, uid) if known else None
         if listing is not None:
             connection.listing.extend(listing)
             self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
@@ -517,9 +355,7 @@ class Endpoint:
             self._refuse(connection, errno.EPROTONOSUPPORT, f"this endpoint speaks {lib.XTS_ATTACH_VERSION}")
             self._drop(connection)
             return
-        native = ffi.from_buffer("struct xts_attach_request *", data)
-        program = bytes(ffi.buffer(native.program)).split(b"\0")[0].decode(errors="replace")
-        peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max))
+        peer, may_be_told = attach_messages.request(data, pid, uid, gid)
         connection.peer = peer
         connection.began = time.monotonic()
         if uid and self._per_uid_max:
@@ -528,7 +364,7 @@ class Endpoint:
                 self._refuse(connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed")
                 self._drop(connection)
                 return
-        if native.waits == lib.XTS_ATTACH_WAITS:
+        if may_be_told:
             connection.news_at = 0.0  # unless it is served at once
         self._turns.add(uid, connection)
 
@@ -557,10 +393,9 @@ class Endpoint:
     def _tell_news(self, connection: _Connection, now: float) -> None:
         """Tells a process that its request waits."""
         before = sum(other.began < connection.began for other in self._turns)
-        news = ffi.new("struct xts_attach_waiting *", (lib.XTS_ATTACH_WAITING_MAGIC, lib.XTS_ATTACH_VERSION, before, 0))
         connection.news_at = now + NEWS_S
         with contextlib.suppress(OSError):  # it is ending, or has read nothing for a minute
-            connection.socket.send(bytes(ffi.buffer(news)), socket.MSG_NOSIGNAL)
+            connection.socket.send(attach_messages.waiting(before), socket.MSG_NOSIGNAL)
 
     def _grant(self, connection: _Connection, peer: Peer) -> bool:
         """False: it has to wait."""
@@ -617,7 +452,7 @@ class Endpoint:
 
     def _refuse(self, connection: _Connection, error: int, reason: str) -> None:
         with contextlib.suppress(OSError):
-            connection.socket.send(_refusal(error, reason), socket.MSG_NOSIGNAL)
+            connection.socket.send(attach_messages.refusal(error, reason), socket.MSG_NOSIGNAL)
         if connection.peer:
             self._on_refused(connection.peer, reason)
 
@@ -650,32 +485,6 @@ class Endpoint:
             if attached.status_fd >= 0:
                 os.close(attached.status_fd)
 
-    # --- lists -----------------------------------------------------------------------------------------------
-
-    def _listing_of(self, magic: int, uid: int) -> Iterable[tuple[bytes, tuple[int, ...]]] | None:
-        """The messages that answer a request for a list; None: the request is not for a list."""
-        if magic == lib.XTS_ATTACH_STATUS_MAGIC:
-            return self._listing(uid)
-        if magic == lib.XTS_ATTACH_ENDED_MAGIC:
-            return ((ended, ()) for ended in self._killed.listing(uid))
-        if magic == lib.XTS_ATTACH_QUEUES_MAGIC:
-            return ((_queues(found), ()) for found in self._queues())
-        return None
-
-    def _listing(self, uid: int) -> Iterator[tuple[bytes, tuple[int, ...]]]:
-        for attached in sorted(self.attachments, key=lambda a: (a.interface, a.queue_id, a.relayed)):
-            peer = attached.peer
-            if uid in (0, peer.uid):
-                listed = Adopted(
-                    *(attached.queue_id, attached.epoch, peer.pid, peer.uid, peer.program),
-                    *(attached.interface, attached.relayed),
-                )
-                yield _listing(listed, attached.kind), (os.dup(attached.status_fd),)
-        for adopted in self._adopted():
-            if uid in (0, adopted.uid):
-                page = create_status_page(int(lib.XTS_STATUS_ADOPTED))
-                yield _listing(adopted, int(lib.XTS_QUEUE_AFXDP)), (page,)
-
     def _send_listing(self, connection: _Connection) -> None:
         while connection.listing:
             data, fds = connection.listing[0]
@@ -691,71 +500,14 @@ class Endpoint:
 
 
 def _say_taken(connection: _Connection) -> None:
-    taken = ffi.new("struct xts_attach_taken *", (lib.XTS_ATTACH_TAKEN_MAGIC, lib.XTS_ATTACH_VERSION))
     if connection.attached and outlives_its_server(connection.attached.kind):
         with contextlib.suppress(OSError):  # the process is ending too, or has not read anything for long
-            connection.socket.send(bytes(ffi.buffer(taken)), socket.MSG_NOSIGNAL)
+            connection.socket.send(attach_messages.taken(), socket.MSG_NOSIGNAL)
 
 
 def _close_all(fds: tuple[int, ...]) -> None:
     for fd in fds:
         os.close(fd)
-
-
-def _listing(process: Adopted, kind: int) -> bytes:
-    native = ffi.new("struct xts_attach_listing *")
-    native.magic = lib.XTS_ATTACH_STATUS_MAGIC
-    native.version = lib.XTS_ATTACH_VERSION
-    native.kind = kind
-    native.queue_id = process.queue_id
-    native.epoch = process.epoch
-    native.pid = process.pid
-    native.uid = process.uid
-    native.program = process.program.encode()[:63]
-    native.interface = process.interface.encode()[:15]
-    native.relayed = process.relayed
-    return bytes(ffi.buffer(native))
-
-
-def _queues(found: Queues) -> bytes:
-    native = ffi.new("struct xts_attach_queues *")
-    native.magic = lib.XTS_ATTACH_QUEUES_MAGIC
-    native.version = lib.XTS_ATTACH_VERSION
-    native.queues, native.relayed, native.used = found.queues, found.relayed, found.used
-    native.interface = found.interface.encode()[:15]
-    native.program = found.program_id
-    native.problem = found.problem.encode()[: ffi.sizeof(native.problem) - 1]
-    native.steering = found.steering.encode()[: ffi.sizeof(native.steering) - 1]
-    native.lacking = found.lacking
-    native.drops = asdict(found.drops)
-    native.copying = found.copying.encode()[: ffi.sizeof(native.copying) - 1]
-    return bytes(ffi.buffer(native))
-
-
-def _refusal(error: int, reason: str) -> bytes:
-    reply = ffi.new("struct xts_attach_reply *")
-    reply.magic = lib.XTS_ATTACH_MAGIC
-    reply.version = lib.XTS_ATTACH_VERSION
-    reply.error = error
-    whole = reason.encode()[: ffi.sizeof(reply.reason) - 1].decode(errors="ignore")  # without a part of a character
-    reply.reason = whole.encode()
-    return bytes(ffi.buffer(reply))
-
-
-def listen(path: Path, mode: int) -> socket.socket:
-    """A listening socket at path. A stale file there is replaced in one step; one that is served is left alone."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    try:
-        if path.exists():
-            if not stat.S_ISSOCK(path.lstat().st_mode):
-                raise OSError(errno.ENOTSOCK, f"{path} exists and is not a socket: remove it, or choose another")
-            if server := server_of(path, socket.SOCK_SEQPACKET):
-                raise in_use(path, server)
-        listen_at(listener, path, mode, BACKLOG)
-    except OSError:
-        listener.close()
-        raise
-    return listener
 
 
 def _credentials(connection: socket.socket) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from xts_messages.attaching.endpoint import Peer
+from xts_messages.attaching.attachments import Peer
 from xts_messages.terminal.printable import printable
 
 PERIOD_S = 10.0  # one line in this time for each user and cause

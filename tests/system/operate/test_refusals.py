@@ -22,7 +22,8 @@ from beds.proxy_process import running_proxy
 from beds.shm_proxy import library
 from xts_messages.attaching import endpoint as endpoint_module
 from xts_messages.attaching.attach import attach
-from xts_messages.attaching.endpoint import Endpoint, Grant, NotReady, Peer
+from xts_messages.attaching.attachments import Grant, NotReady, Peer
+from xts_messages.attaching.endpoint import Endpoint
 from xts_messages.attaching.queue_refusals import CAUSES_MAX, PERIOD_S, Refusals
 
 DEADLINE_S = 30
@@ -157,7 +158,7 @@ def test_an_endpoint_that_is_full_itself_says_so(limit: str, tmp_path: Path, mon
             monkeypatch.setattr(endpoint_module, "CONNECTIONS_MAX", 0)
             sentence = "the endpoint has 0 connections, the most it serves"
         else:
-            listener = refuser.endpoint._listener
+            listener = refuser.endpoint._listener.socket
             accepts = [OSError(errno.EMFILE, "full")]
 
             class Full:
@@ -171,7 +172,7 @@ def test_an_endpoint_that_is_full_itself_says_so(limit: str, tmp_path: Path, mon
                 def __getattr__(self, name: str) -> object:
                     return getattr(listener, name)
 
-            refuser.endpoint._listener = Full()  # type: ignore[assignment]
+            refuser.endpoint._listener.socket = Full()  # type: ignore[assignment]
             sentence = "the endpoint is out of descriptors"
         for _ in range(20):
             with pytest.raises(OSError, match=sentence) as refused:

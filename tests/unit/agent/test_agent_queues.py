@@ -15,7 +15,7 @@ from xts_agent import accounts, queue_pool
 from xts_agent.opener_protocol import GEOMETRY_BYTES, Answer, Ask, Request, Say, send_ready
 from xts_agent.queue_pool import FOUND_S, KEPT_AFTER_S, Pool
 from xts_bpf.program import Owner
-from xts_messages.attaching.endpoint import NotReady
+from xts_messages.attaching.attachments import NotReady
 
 UID = 1234
 

@@ -21,7 +21,7 @@ from xts_kubernetes.__main__ import main
 from xts_kubernetes.offered import DEVICES_MAX, devices_of, numa_node
 from xts_kubernetes.plugin import prefer
 from xts_messages.attaching.attach import OfferedQueues, list_queues
-from xts_messages.attaching.endpoint import Queues
+from xts_messages.attaching.attachments import Queues
 
 HEALTHY = {f"xts0-{number}": "Healthy" for number in range(3)}
 

@@ -21,7 +21,7 @@ from beds.kubelet_dra import DraKubelet
 from beds.kubernetes_api import KubernetesApi
 from xts_kubernetes.__main__ import main
 from xts_kubernetes.claims import ClaimedRequest, claimed
-from xts_messages.attaching.endpoint import Queues
+from xts_messages.attaching.attachments import Queues
 
 UID = "8d4b3a80-53e5-4a5b-9a92-5f2c9a1e7d10"
 OTHER = "11111111-2222-3333-4444-555555555555"

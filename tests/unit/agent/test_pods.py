@@ -18,7 +18,7 @@ from xts_agent import pod_cgroup
 from xts_agent.pod_cgroup import pod_of_path, pod_of_text
 from xts_agent.pods import Pod, Pods
 from xts_kubernetes.pod_directory import UnknownPod, name_of
-from xts_messages.attaching.endpoint import NotReady
+from xts_messages.attaching.attachments import NotReady
 
 UID = "8d4b3a80-53e5-4a5b-9a92-5f2c9a1e7d10"
 OTHER = "11111111-2222-3333-4444-555555555555"

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from xts_agent.relay import TRY_S, Relay
-from xts_messages.attaching.endpoint import NotReady, Peer
+from xts_messages.attaching.attachments import NotReady, Peer
 from xts_messages.native import ffi, lib
 
 SILENT, REFUSED = errno.ETIMEDOUT, errno.EOPNOTSUPP

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xts_messages.attaching.endpoint import Endpoint, NotReady
+from xts_messages.attaching.attachments import NotReady
+from xts_messages.attaching.endpoint import Endpoint
 from xts_messages.services import kept_file
 from xts_messages.services.kept_file import KeptFile
 from xts_proxy.supervisor.kept_listener import KeptListener

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from xts_messages.attaching import endpoint
+from xts_messages.attaching import endpoint_listener
 from xts_messages.metrics import metrics_address
 
 LISTEN: list[Callable[[Path], socket.socket]] = [
-    lambda path: endpoint.listen(path, 0o600),
+    lambda path: endpoint_listener.listen(path, 0o600),
     lambda path: metrics_address.listen_unix(str(path), 0o600),
 ]
 

@@ -21,10 +21,11 @@ from typing import Any
 import pytest
 from unit.messages.test_relatives_files import File as RelativesFile
 from xts_messages._native import ffi, lib
-from xts_messages.attaching import endpoint
-from xts_messages.attaching import endpoint as endpoint_module
+from xts_messages.attaching import endpoint, endpoint_listener
 from xts_messages.attaching.attach import attach, list_attachments, list_queues
-from xts_messages.attaching.endpoint import RELATIVES, RELATIVES_OVER, Attached, Endpoint, Grant, NotReady, Peer, Queues
+from xts_messages.attaching.attach_messages import RELATIVES, RELATIVES_OVER
+from xts_messages.attaching.attachments import Attached, Grant, NotReady, Peer, Queues
+from xts_messages.attaching.endpoint import Endpoint
 from xts_messages.attaching.status_page import read_status_page
 from xts_messages.queues.queue import Queue
 from xts_messages.queues.queue_kinds import PROXY
@@ -474,7 +475,7 @@ def test_what_is_kept_for_a_lack_of_descriptors_is_had_back_later(
 ) -> None:
     """Another process takes the one that is free for a moment. Until there is one again nobody is accepted, and
     nothing else is closed in its place."""
-    monkeypatch.setattr(endpoint_module, "RESERVE_S", 0.01)
+    monkeypatch.setattr(endpoint_listener, "RESERVE_S", 0.01)
     endpoint, real = server.endpoint, os.eventfd
     tries: list[int] = []
 
@@ -485,7 +486,7 @@ def test_what_is_kept_for_a_lack_of_descriptors_is_had_back_later(
     def accepts(*arguments: object) -> None:
         raise OSError(errno.ENFILE, "no file table")
 
-    listener = endpoint._listener
+    listener = endpoint._listener.socket
 
     class Full:
         accept = accepts
@@ -494,14 +495,14 @@ def test_what_is_kept_for_a_lack_of_descriptors_is_had_back_later(
             return getattr(listener, name)
 
     monkeypatch.setattr(os, "eventfd", full)
-    endpoint._listener = Full()  # type: ignore[assignment]
+    endpoint._listener.socket = Full()  # type: ignore[assignment]
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     client.connect(str(endpoint.path))
     until(lambda: len(tries) > 3)
-    assert endpoint._reserve == -1
-    endpoint._listener = listener
+    assert endpoint._listener._reserve == -1
+    endpoint._listener.socket = listener
     monkeypatch.setattr(os, "eventfd", real)
-    until(lambda: endpoint._reserve >= 0)
+    until(lambda: endpoint._listener._reserve >= 0)
     client.close()
     with attach(str(endpoint.path)):
         pass

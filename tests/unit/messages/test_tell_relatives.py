@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from beds.native_core import NATIVE, compiler
 from cffi import FFI
-from xts_messages.attaching.endpoint import RELATIVES, RELATIVES_OVER
+from xts_messages.attaching.attach_messages import RELATIVES, RELATIVES_OVER
 from xts_messages.native import lib
 
 SOURCE = """

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from beds.few_descriptors import few_descriptors
 from xts_messages.attaching.attach import attach
-from xts_messages.attaching.endpoint import Peer
+from xts_messages.attaching.attachments import Peer
 from xts_proxy.config.config import Config, Proxy
 from xts_proxy.config.config_limits import Limits
 from xts_proxy.queues.shm_channels import ShmChannels
