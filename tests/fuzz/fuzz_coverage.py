@@ -53,7 +53,7 @@ MAIN: dict[str, tuple[str, ...]] = {
     "fuzz_mux": ("messages/native/relay/mux.c",),
     "fuzz_tls": ("dpu_proxy/native/ulp/tls/",),
     "fuzz_tls_keys": ("dpu_proxy/native/ulp/tls_keys/",),
-    "fuzz_shm": ("messages/native/queues/shm.c",),
+    "fuzz_shm": tuple(f"messages/native/queues/{name}.c" for name in ("shm", "shm_open", "shm_restore")),
     "fuzz_settings": ("messages/native/settings/settings_file.c",),
     "fuzz_names": ("dpu_proxy/native/names/name_message.c",),
     "fuzz_record": ("messages/native/wire/record", "dpu_proxy/native/connection/tcp_record.c"),

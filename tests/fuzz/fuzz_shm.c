@@ -8,8 +8,13 @@
  */
 #include "ensure.h"
 #include "input.h"
-#include "queues/shm.c"
+#include "queues/shm_inside.h"
 #include "steps.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define WINDOW 4
 #define SLOTS (WINDOW + XTS_CONTROL_RESERVE)

@@ -29,15 +29,20 @@ def is_killed():
 def hangs():
     time.sleep(60)
 
-scripts.SCRIPT_S, scripts.START_S = 1, 0.5
+scripts.SCRIPT_S, scripts.START_S = float(sys.argv[2]), 0.5
 scripts.scripts("example")[scripts.apart(sys.argv[1])]()
 """
 
 
-def run(names: str) -> subprocess.CompletedProcess[str]:
+def run(names: str, script_s: float = 20) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(BEDS)}
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, names], env=environment, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", PROGRAM, names, str(script_s)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
 
 
@@ -51,7 +56,7 @@ def test_the_others_run_though_one_fails() -> None:
 
 
 def test_one_that_hangs_says_where_and_the_rest_is_left_for_another_run() -> None:
-    outcomes = json.loads(run("hangs,passes").stdout)
+    outcomes = json.loads(run("hangs,passes", 1).stdout)
     assert list(outcomes) == ["hangs"] and "in hangs" in outcomes["hangs"]
 
 
