@@ -33,7 +33,8 @@
 
 #define ASK_AGAIN_MS 200u /* a signature takes a millisecond, with RSA of 4096 bits on a slow core 20 ms */
 #define LATE_MS 1000u
-#define ENDS_MOST 2u /* processes */
+#define ENDS_MOST 2u            /* processes */
+#define USES_MAX (2 * KEYS_MAX) /* those that are forgotten here and not yet there, too */
 #define NS_PER_MS 1000000u
 #define FOREVER UINT64_MAX
 
@@ -44,12 +45,19 @@ struct set {
 	uint32_t count, free_count, gone_count;
 };
 
+/* A configuration that comes into force has keys of the one before, which some connections go on with. */
+struct use {
+	uint32_t number, count;
+};
+
 static struct {
 	pthread_mutex_t mutex;
 	struct set urgent, background;
 	atomic_uint renewed; /* how often there were other connections */
 	int forgets;         /* the descriptor over which numbers of forgotten keys go */
 	uint32_t forgotten[KEYS_MAX], forgotten_count;
+	struct use uses[USES_MAX];
+	uint32_t use_count;
 } keys = { .mutex = PTHREAD_MUTEX_INITIALIZER, .forgets = -1 };
 static _Thread_local struct set *own_set = &keys.urgent;
 static atomic_uint last_sequence;
@@ -332,9 +340,43 @@ ssize_t key_ask(const struct key_request *request, const void *data, size_t byte
 
 /* --- keys that are not needed any more ---------------------------------------------------------------------------- */
 
+/* How many identities use a key; NULL: none does. With the lock held. */
+static struct use *use_of(uint32_t number)
+{
+	for (uint32_t i = 0; i < keys.use_count; i++) {
+		if (keys.uses[i].number == number)
+			return &keys.uses[i];
+	}
+	return NULL;
+}
+
+void key_use(uint32_t number)
+{
+	struct use *use;
+
+	pthread_mutex_lock(&keys.mutex);
+	use = use_of(number);
+	if (!use && keys.use_count < USES_MAX) {
+		use = &keys.uses[keys.use_count++];
+		*use = (struct use){ .number = number };
+	}
+	if (use)
+		use->count++;
+	pthread_mutex_unlock(&keys.mutex);
+}
+
 void key_forget(uint32_t number)
 {
+	struct use *use;
+
 	pthread_mutex_lock(&keys.mutex);
+	use = use_of(number);
+	if (use && --use->count) {
+		pthread_mutex_unlock(&keys.mutex);
+		return;
+	}
+	if (use)
+		*use = keys.uses[--keys.use_count];
 	if (keys.forgets >= 0 && keys.forgotten_count < KEYS_MAX) /* there are not more keys */
 		keys.forgotten[keys.forgotten_count++] = number;
 	pthread_mutex_unlock(&keys.mutex);

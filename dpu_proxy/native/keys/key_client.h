@@ -15,7 +15,9 @@
  * number is filled in here. */
 ssize_t key_ask(const struct key_request *request, const void *data, size_t bytes, void *out, size_t room);
 
-/* The key process no longer needs this key. Never waits: key_send_forgotten(), or the next request, sends it. */
+/* An identity has this key; it is gone. When no identity has it any more, the key process no longer needs it. Never
+ * waits: key_send_forgotten(), or the next request, sends that. */
+void key_use(uint32_t number);
 void key_forget(uint32_t number);
 void key_send_forgotten(void);
 

@@ -60,6 +60,7 @@ class Tls(Struct, frozen=True, kw_only=True):
     verify_required: bool = False
     session_cache: Annotated[int, Meta(ge=0, le=1 << 20)] = 1024
     session_timeout_s: Annotated[int, Meta(ge=1, le=604800)] = 7200
+    watch_files_s: Annotated[float, Meta(ge=0, le=86400)] = 5.0
     identity: list[Identity] = msgspec.field(default_factory=list)
     trust: list[Trust] = msgspec.field(default_factory=list)
 

@@ -16,6 +16,19 @@ PROXY = (
         "xts_proxy_draining", "1 while the proxy drains: it is stopping, and waits for connections to end.", "draining"
     ),
     counter_each("xts_proxy_reloads", "Reloads of the configuration, by result.", "result", "reloads"),
+    counter_each(
+        "xts_proxy_tls_file_renewals",
+        "How often files that [tls] names had new contents, without a reload, by result: taken over, or refused "
+        "because they did not fit together.",
+        "result",
+        "tls_files",
+    ),
+    gauge(
+        "xts_proxy_tls_files_waiting",
+        "Identities and trust roots whose files have changed and do not fit: what was in force before stays. "
+        "`xts-proxy status` says why.",
+        "tls_waiting",
+    ),
 )
 INFO = (gauge("xts_proxy_info", "Always 1. Labels: the proxy's version and its kind of queue.", "one"),)
 SHM = (

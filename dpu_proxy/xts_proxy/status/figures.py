@@ -62,6 +62,7 @@ class Figures:
             "steering": self._proxy.steering.rows(),
             "filters": [{"filter": name} | totals for name, totals in self._filters().items()],
             "tls": self.tls_counts(),
+            "tls_files": self._tls_files(),
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
         }
         if question.connections:
@@ -130,6 +131,11 @@ class Figures:
         """Of handshakes and keys; empty: the workers' process does not answer."""
         return self._proxy.process.tls_counts() if self._proxy.process and self._answers() else {}
 
+    def _tls_files(self) -> dict[str, Any]:
+        """How often files that were replaced were taken over, and what does not fit now, with the reason."""
+        watch = self._proxy.watch
+        return watch.counts | {"waiting": dict(watch.refused)} if watch else {}
+
     def of_metrics(self) -> dict[str, Any]:
         """The figures that metrics are made from (metrics.families())."""
         proxy, channels = self._proxy, self._proxy.channels
@@ -142,6 +148,8 @@ class Figures:
                 "started_at": proxy.started_at,
                 "draining": int(proxy.state == "draining"),
                 "reloads": self._reloads(),
+                "tls_files": dict(proxy.watch.counts) if proxy.watch else {},
+                "tls_waiting": len(proxy.watch.refused) if proxy.watch else 0,
             },
             "shm": counters if over_shm else {},
             "steer": {} if over_shm else counters,  # over RDMA there are none

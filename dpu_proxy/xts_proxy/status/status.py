@@ -67,6 +67,8 @@ def _print(answer: dict[str, Any], connections: bool, verbose: bool) -> None:
         _table("filters", _FILTER_COLUMNS, answer["filters"], verbose)
     for line in _tls(answer["tls"]):
         _say(line)
+    for what, problem in (answer.get("tls_files") or {}).get("waiting", {}).items():  # the version before has none
+        _say(f"tls: {what}: its files have changed, and do not fit: what was in force stays: {problem}")
     if connections:
         rows = answer["connections"]
         shown = [

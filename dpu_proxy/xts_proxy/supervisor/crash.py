@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable
 
 from xts_proxy.config.config import Config
 from xts_proxy.queues.channels import Channels
@@ -18,7 +18,7 @@ from xts_proxy.supervisor import sandbox
 from xts_proxy.supervisor.log import LOG, WorkerLog, log_notes
 from xts_proxy.tls.keys import KeyProcess
 from xts_proxy.tls.tls_files import open_key
-from xts_proxy.workers.ulp import Protocols
+from xts_proxy.workers.ulp import Material
 from xts_proxy.workers.worker_process import WorkerProcess
 
 WITHIN_S = 600.0
@@ -105,7 +105,12 @@ class Crashes:
         self._said.update(text for _, text in notes)
 
     def go_on(
-        self, config: Config, process: WorkerProcess, channels: Channels, protocols: Protocols, keys: KeyProcess
+        self,
+        config: Config,
+        gather: Callable[[], Material],
+        process: WorkerProcess,
+        channels: Channels,
+        keys: KeyProcess,
     ) -> str:
         """The workers' process has ended. Returns "" when another one has everything, or why the proxy has to end."""
         if not process.understudy or not channels.survives():
@@ -114,7 +119,7 @@ class Crashes:
             child, began = process.child, time.monotonic()
             name, how = child.name, child.ended()
             try:
-                recovered = self._recover(config, process, channels, protocols, keys)
+                recovered = self._recover(config, gather, process, channels, keys)
             except OSError as error:
                 why = error.strerror or str(error)
                 if not process.child.ends_within(_ENDS_S):
@@ -128,22 +133,22 @@ class Crashes:
         return too_often(self._most)
 
     def _recover(
-        self, config: Config, process: WorkerProcess, channels: Channels, protocols: Protocols, keys: KeyProcess
+        self,
+        config: Config,
+        gather: Callable[[], Material],
+        process: WorkerProcess,
+        channels: Channels,
+        keys: KeyProcess,
     ) -> int:
         for relay in self._logs:
             relay.pause()
-        with sandbox.reading():
-            material = protocols.gather(config)
-        done, notes = process.succeed(config, material)
+        done, notes = process.succeed(config, gather())
         if keys.connections:  # that process has died, too
             _hand_over(keys, process)
         for line in done:
             LOG.info("sandbox of workers: %s", line)
         log_notes([note for note in notes if note[1] not in self._said])
         self.noted(notes)
-        with suppress(OSError):  # what is not forgotten now is later
-            keys.forget_those_in_force()
-        keys.in_force(material.tls.by_number(config.tls))
         recovered = channels.recover()
         for relay in self._logs:
             relay.go_on()

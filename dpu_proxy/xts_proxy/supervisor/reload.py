@@ -5,6 +5,9 @@ life. So its slow part runs in a thread: reading the files, loading the keys, an
 its workers get (`prepare`, over a connection of its own). Nothing is in force until then. The last part runs in the
 loop and is short: `take` applies what was built. A mistake anywhere leaves the old configuration in force.
 
+Files that only have new contents, such as a renewed certificate, come into force the same way, with the configuration
+as it is: `renew`, which file_watch.py asks for. The file of the configuration is not read then.
+
 There is one reload at a time. SIGHUP during a reload causes another one after it, for the file may have changed since
 it was read. Who has asked (`xts-proxy reload`) is told the outcome of the first that has read the file after that.
 """
@@ -16,7 +19,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -27,11 +30,14 @@ from xts_proxy.config.config import Config, load, restart_needed
 from xts_proxy.supervisor import sandbox
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.tls.keys import Key, KeyProcess
+from xts_proxy.tls.renewal import Renewal
+from xts_proxy.tls.tls_files import TlsFiles
 from xts_proxy.workers.ulp import Material, Protocols
 from xts_proxy.workers.worker_process import WorkerProcess
 
 _Result = TypeVar("_Result")
 Notes = list[tuple[int, str]]
+_Prepared = tuple[Config, Material, Notes]
 
 #: In which a thread begins, also on a busy machine.
 _BEGINS_S = 20.0
@@ -53,6 +59,7 @@ class Target(Protocol):
     """Who is reloaded: the supervisor."""
 
     config: Config
+    files: TlsFiles
     state: str
 
     def take(self, new: Config, material: Material, notes: Notes) -> None:
@@ -70,12 +77,13 @@ class Reload:
         self._keys = keys
         self._task: asyncio.Task[None] | None = None
         self._again = False
+        self._one = asyncio.Lock()
         self._asking: list[asyncio.Future[list[str]]] = []  # for the outcome of the next one that begins
         self.counts = {"taken": 0, "refused": 0}
 
     @property
     def runs(self) -> bool:
-        return self._task is not None
+        return self._task is not None or self._one.locked()
 
     def begin(self, path: Path, ended: Callable[[list[str]], None]) -> asyncio.Future[list[str]]:
         """Begins one, in the running loop, or after the one that is running. Returns its outcome: the lines that say
@@ -108,7 +116,8 @@ class Reload:
             asking, self._asking = self._asking, []
             lines: list[str] = []
             try:
-                await self._once(path)
+                async with self._one:
+                    await self._apply(lambda: self._prepared(path))
             except asyncio.CancelledError:
                 self._tell(asking, ["the proxy stops"])
                 raise
@@ -127,8 +136,18 @@ class Reload:
         self._task = None
         ended(lines)
 
-    async def _once(self, path: Path) -> None:
-        new, material, notes = await in_thread(lambda: self._prepared(path))
+    async def renew(self, look: Callable[[Config, TlsFiles], Renewal]) -> Renewal:
+        """Puts what `look` finds in files in force, in place of what is. It is called in a thread. RefusedError: what
+        was in force stays."""
+        async with self._one:
+            config, before = self._target.config, self._target.files
+            renewal = await in_thread(lambda: look(config, before))
+            if renewal.changed:
+                await self._apply(lambda: self._renewed(config, renewal))
+            return renewal
+
+    async def _apply(self, prepared: Callable[[], _Prepared]) -> None:
+        new, material, notes = await in_thread(prepared)
         try:
             if self._target.state != "running":
                 raise RefusedError([self._target.state])
@@ -137,7 +156,16 @@ class Reload:
             await in_thread(lambda: self._forget(material))
             raise RefusedError([str(error.strerror)]) from error
 
-    def _prepared(self, path: Path) -> tuple[Config, Material, Notes]:
+    def _renewed(self, config: Config, renewal: Renewal) -> _Prepared:
+        """In the thread. RefusedError."""
+        try:
+            material = self._protocols.gather(config, renewal.files)
+            return config, material, self._process.prepare(config, material)
+        except OSError as error:
+            self._forget_each(renewal.loaded)
+            raise RefusedError([str(error.strerror)]) from error
+
+    def _prepared(self, path: Path) -> _Prepared:
         """In the thread. RefusedError."""
         try:
             with sandbox.reading():
@@ -158,12 +186,16 @@ class Reload:
             raise RefusedError([str(error.strerror)]) from error
 
     def _forget(self, material: Material) -> None:
-        for key in material.tls.keys.values():
-            if isinstance(key, Key):
-                try:
-                    self._keys.forget(key)
-                except OSError as error:  # it is told again, or has ended; the reload goes on
-                    LOG.warning("reload: %s", error.strerror)
+        """What it has loaded. Keys that are in force go on being so."""
+        in_force = self._target.files.keys.values()
+        self._forget_each(key for key in material.tls.keys.values() if isinstance(key, Key) and key not in in_force)
+
+    def _forget_each(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            try:
+                self._keys.forget(key)
+            except OSError as error:  # it is told again, or has ended; the reload goes on
+                LOG.warning("reload: %s", error.strerror)
 
 
 def _lines_of(refused: RefusedError | OSError | MemoryError) -> list[str]:

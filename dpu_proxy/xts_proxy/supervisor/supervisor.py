@@ -12,6 +12,7 @@ When network interfaces or addresses of the device change (device_watch.py), the
 
 SIGHUP: the file is read and checked; it takes effect only if it is valid and changes nothing that needs a restart
 (reload.py).
+Files of TLS that are replaced come into force without a signal (file_watch.py).
 SIGTERM, SIGINT: new sockets are refused and listeners closed; connections go on until none is left or the time is over;
 then every host gets GOODBYE. A second signal ends the wait. If the process that started the proxy ends (--until-fd),
 that has the same effect as SIGTERM.
@@ -30,6 +31,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -59,8 +61,11 @@ from xts_proxy.supervisor.stopping import Stop
 from xts_proxy.tenants import guarantees
 from xts_proxy.tenants.limit_refusals import RefusalLog
 from xts_proxy.tenants.tenants import Tenants
+from xts_proxy.tls.file_watch import FileWatch
 from xts_proxy.tls.key_lateness import KeyLog
 from xts_proxy.tls.keys import KeyProcess
+from xts_proxy.tls.renewal import Renewing
+from xts_proxy.tls.tls_files import TlsFiles
 from xts_proxy.upgrade.asked import Successors
 from xts_proxy.upgrade.program_files import this_program
 from xts_proxy.upgrade.taking import GoesOnError, Parts, Taking
@@ -122,6 +127,8 @@ class Supervisor:
         self.crashes = Crashes(config.proxy.crashes_max, self._logs)
         self.key_crashes = KeyCrashes(config.proxy.crashes_max)
         self.reloading: Reload | None = None
+        self.files = TlsFiles()  # in force
+        self.watch: FileWatch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.stop = Stop(self.workers)
         self._undo = ExitStack()
@@ -200,11 +207,13 @@ class Supervisor:
         self._device.open()
         self._undo.callback(self._device.close)
         self._material = self._protocols.gather(self.config)
+        self.files = self._material.tls
         self._device.known = self._material.device
         self.process = WorkerProcess([connection.fileno() for connection in self.keys.connections], self._clock)
         self._undo.callback(self.process.close)
         self.keys.handed_over()
         self.reloading = Reload(self, self.process, self._protocols, self.keys)
+        self.watch = FileWatch(self, self.reloading, Renewing(self.keys.load, self.keys.forget, self.keys.holds))
 
     def _remove(self, file: KeptFile | KeptListener) -> None:
         """The file of a socket, at the end."""
@@ -240,6 +249,8 @@ class Supervisor:
             self._refusals.start()
             self._key_log.start()
             self._device.start()
+            if self.watch:
+                self.watch.start()
             if self.channels:
                 self.channels.start(self._end_to_restart)
             if self._connection_log:
@@ -288,6 +299,7 @@ class Supervisor:
             self._refusals,
             self._key_log,
             self._connection_log,
+            self.watch,
             self.reloading,
         ):
             if task:
@@ -328,7 +340,9 @@ class Supervisor:
             asyncio.get_running_loop().remove_reader(self.keys.child.fileno())
             if why := self._go_on_with_keys():
                 return why
-        why = self.crashes.go_on(self.config, self.process, self.channels, self._protocols, self.keys)
+        # not what is in the files now: it need not fit together
+        gather = partial(self._protocols.gather, self.config, self.files)
+        why = self.crashes.go_on(self.config, gather, self.process, self.channels, self.keys)
         if not why:
             asyncio.get_running_loop().add_reader(self.process.child.fileno(), self._on_child, self.process.child)
         return why
@@ -408,6 +422,9 @@ class Supervisor:
         if self.keys:
             self.keys.in_force(material.tls.by_number(new.tls))
         self.config = new
+        self.files = material.tls
+        if self.watch:
+            self.watch.start()
         if self.channels:
             self.channels.config = new
             self.channels.reconfigure(self.workers)

@@ -110,6 +110,7 @@ class KeyProcess:
         self._user, self._core_dumps = user, core_dumps
         self._in_force: list[tuple[str, Key]] = []
         self._last_number = 0
+        self._lost: set[int] = set()  # numbers that a process had, and the next one has not
         self._fork()
 
     def _fork(self) -> None:
@@ -162,18 +163,14 @@ class KeyProcess:
         """From now on these are what start_again() loads, each with the name of its file."""
         self._in_force = [(name, key) for name, key in keys if key.number]
 
-    def forget_those_in_force(self) -> None:
-        """Nobody can use them any more."""
-        while self._in_force:
-            self.forget(self._in_force.pop()[1])
-
     def start_again(self, open_file: Callable[[str], int]) -> list[str]:
         """The process has ended: starts another one, with the same keys under the same numbers. Returns which it does
-        not have, and why: their identities serve nobody until the next reload."""
+        not have, and why: their identities serve nobody until their files fit, or the next reload."""
         self.close()
         self._fork()
         problems = []
         for name, key in self._in_force:
+            self._lost.add(key.number)
             try:
                 with os.fdopen(open_file(name), "rb", buffering=0) as file:
                     again = self._load(file.fileno(), key.number)
@@ -183,7 +180,13 @@ class KeyProcess:
             if again.data != key.data:
                 self.forget(again)
                 problems.append(f"{name} has another key than the one in force: reload the configuration")
+                continue
+            self._lost.discard(key.number)
         return problems
+
+    def holds(self, key: Key) -> bool:
+        """Does the process have this one, which is in force?"""
+        return key.number not in self._lost
 
     def forget(self, key: Key) -> None:
         """Does nothing if the key was forgotten already."""

@@ -15,7 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xts_proxy.config.config_tls import Tls
+from xts_proxy.config.config_tls import Identity, Tls, Trust
+from xts_proxy.tls import file_signatures
+from xts_proxy.tls.file_signatures import Signatures
 from xts_proxy.tls.keys import Key
 
 _FILE_BYTES_MAX = 16 << 20
@@ -25,12 +27,13 @@ _BEGIN = b"-----BEGIN "
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """Contents by name, and keys by the number of their identity in the configuration; a text instead says what is
-    wrong."""
+    wrong. `seen`: the signatures of the files before they were read."""
 
     contents: dict[str, bytes | str] = field(default_factory=dict)
     keys: dict[int, Key | str] = field(default_factory=dict)
     system_roots: bytes = b""
     numbers: dict[str, int] = field(default_factory=dict)  # of tenants, by name: known in the workers' process
+    seen: Signatures = field(default_factory=dict)
 
     def by_number(self, tls: Tls) -> list[tuple[str, Key]]:
         """The keys that the key process has, each with the name of its file."""
@@ -46,16 +49,22 @@ class TlsFiles:
 
 def gather(tls: Tls, load: Callable[[int], Key] | None = None) -> TlsFiles:
     """Reads all files. `load` makes a key from an open file; without it keys are read here, in PEM."""
-    files = TlsFiles(system_roots=b"" if any(trust.name == "default" for trust in tls.trust) else _system_roots())
-    names = [name for one in tls.identity for name in (one.certificate, one.ocsp)]
-    names += [name for trust in tls.trust for name in (trust.file, trust.crl)]
-    for name in filter(None, names):
-        files.contents[name] = _or_problem(name, lambda name: bytes(_read(name)))
-    for name in filter(None, (trust.directory for trust in tls.trust)):
-        files.contents[name] = _or_problem(name, _directory)
+    seen = file_signatures.look(tls) if load else {}
+    roots = b"" if any(trust.name == "default" for trust in tls.trust) else _system_roots()
+    files = TlsFiles(system_roots=roots, seen=seen)
+    for one in file_signatures.every(tls):
+        for name in file_signatures.read_here(one):
+            files.contents[name] = content(one, name)
     for i, identity in enumerate(tls.identity):
-        files.keys[i] = _key(identity.key, load)
+        files.keys[i] = key(identity.key, load)
     return files
+
+
+def content(of: Identity | Trust, name: str) -> bytes | str:
+    """What is in one of its files, or in its folder; or what is wrong with it."""
+    if isinstance(of, Trust) and name == of.directory:
+        return _or_problem(name, _directory)
+    return _or_problem(name, lambda name: bytes(_read(name)))
 
 
 def _or_problem(name: str, read: Callable[[str], bytes]) -> bytes | str:
@@ -65,7 +74,8 @@ def _or_problem(name: str, read: Callable[[str], bytes]) -> bytes | str:
         return f"{name}: {error.strerror}"
 
 
-def _key(name: str, load: Callable[[int], Key] | None) -> Key | str:
+def key(name: str, load: Callable[[int], Key] | None) -> Key | str:
+    """The private key in this file; or what is wrong with it."""
     try:
         if load is None:
             return Key(0, _read(name, secret=True))

@@ -39,14 +39,29 @@ def add(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tuple[KeyPath, str]]
 
 def check(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
     """Finds the same mistakes, with a configuration that is made only for this."""
-    native = ffi.gc(lib.xts_ulp_config_new(ffi.NULL), lib.xts_ulp_config_release)
-    if native == ffi.NULL:
-        raise MemoryError
+    native = _only_to_check()
     files = tls_files.gather(tls)
     try:
         yield from add(native, tls, files)
     finally:
         files.wipe()
+
+
+def mistakes_of_identity(tls: Tls, files: TlsFiles, index: int) -> Iterator[tuple[KeyPath, str]]:
+    """Finds those of one of them, with these contents of its files."""
+    yield from _identity(_only_to_check(), tls.identity[index], files.keys[index], files, ("tls", "identity", index))
+
+
+def mistakes_of_trust(tls: Tls, files: TlsFiles, index: int) -> Iterator[tuple[KeyPath, str]]:
+    """The same."""
+    yield from _trust(_only_to_check(), tls.trust[index], files, ("tls", "trust", index))
+
+
+def _only_to_check() -> Any:
+    native = ffi.gc(lib.xts_ulp_config_new(ffi.NULL), lib.xts_ulp_config_release)
+    if native == ffi.NULL:
+        raise MemoryError
+    return native
 
 
 def add_of_this_machine(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tuple[int, str]]:

@@ -63,11 +63,11 @@ class Protocols:
         while self._programs:
             os.close(self._programs.popitem()[1])
 
-    def gather(self, config: Config) -> Material:
-        """OSError: a program could not be loaded, and why."""
+    def gather(self, config: Config, tls: TlsFiles | None = None) -> Material:
+        """`tls`: what is in its files, if it was read already. OSError: a program could not be loaded, and why."""
         programs = [self._program("parser", parser) for parser in config.ulp.parser]
         programs += [self._program("filter", one) for one in config.filter]
-        tls = tls_files.gather(config.tls, self._load_key)
+        tls = tls or tls_files.gather(config.tls, self._load_key)
         return Material(tls, this_machine(config), allowed_congestion_controls(), of_device(config), programs)
 
     def _program(self, kind: Literal["parser", "filter"], wanted: Parser | Filter) -> int:

@@ -61,7 +61,13 @@ def figures(workers: int = 1, channels: int = 1) -> dict[str, Any]:
     """What Figures.of_metrics() has."""
     return {
         "info": {"version": "1.2.3", "queue": "shm"},
-        "proxy": {"started_at": 1.0, "draining": 0, "reloads": {"taken": 2, "refused": 1}},
+        "proxy": {
+            "started_at": 1.0,
+            "draining": 0,
+            "reloads": {"taken": 2, "refused": 1},
+            "tls_files": {"taken": 3, "refused": 4},
+            "tls_waiting": 1,
+        },
         "shm": {"attaches": 4, "attaches_refused": 0},
         "interface": {"interface": "x0", "problem": "", "serves": 1, "reattached": 0, "renewed": 0, "steered": 1}
         | {"copying": "copy mode: ", "zero_copy": 0, "copy_fallbacks": 0},
@@ -104,6 +110,10 @@ def test_all_metrics_are_written_once_and_can_be_read() -> None:
     assert 'xts_accepts_total{worker="1"} 0.0' in written
     assert 'xts_channel_up{queue="2",worker="0"} 1.0' in written
     assert 'xts_proxy_reloads_total{result="taken"} 2.0' in written
+    assert (
+        'xts_proxy_tls_file_renewals_total{result="refused"} 4.0' in written
+        and "xts_proxy_tls_files_waiting 1.0" in written
+    )
     assert 'xts_tenant_cpu_seconds_total{tenant="default"} 1.5' in written
     labels = {row["name"]: row["labels"] for row in metric_list.rows(catalogue.PARTS)}
     for family in read.values():

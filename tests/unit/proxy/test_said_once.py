@@ -19,15 +19,13 @@ TITLES = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 
 
 def nothing(*_: Any, **__: Any) -> Any:
-    return SimpleNamespace(tls=SimpleNamespace(by_number=nothing))
+    return None
 
 
 def recovered(crashes: Crashes, notes: list[tuple[int, str]]) -> None:
     process = SimpleNamespace(succeed=lambda *_: ([], notes))
     channels = SimpleNamespace(recover=lambda: 0)
-    keys = SimpleNamespace(connections=[], forget_those_in_force=nothing, in_force=nothing)
-    config = SimpleNamespace(tls=None)
-    parts = [config, process, channels, SimpleNamespace(gather=nothing), keys]
+    parts = [None, nothing, process, channels, SimpleNamespace(connections=[])]
     crashes._recover(*(cast(Any, part) for part in parts))
 
 

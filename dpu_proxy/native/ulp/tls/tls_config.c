@@ -304,6 +304,8 @@ static int add_identity(struct xts_ulp_config *config, const char *name, const v
 		return explain(why, why_room, ENOMEM, "no memory");
 	memcpy(identity->name, name, strlen(name));
 	identity->key_number = key->number;
+	if (key->number)
+		key_use(key->number);
 	certificate_pem = BIO_new_mem_buf(certificate, (int)certificate_bytes);
 	r = identity_read(identity, certificate_pem, key, why, why_room);
 	BIO_free(certificate_pem);

@@ -55,8 +55,8 @@ int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const 
 			 uint32_t ocsp_bytes, const struct xts_tls_queues *queues, uint32_t queue_count, char *why,
 			 uint32_t why_room);
 /* The same with a key that another process holds (keys/keys.h): its number there, and its public part
- * (SubjectPublicKeyInfo, DER). That process forgets the key when the identity is freed, and also when this function
- * fails. */
+ * (SubjectPublicKeyInfo, DER). That process forgets the key when the last identity with it is freed, and also when
+ * this function fails. */
 int xts_tls_add_identity_by_number(struct xts_ulp_config *config, const char *name, const void *certificate,
 				   uint32_t certificate_bytes, uint32_t number, const void *public_key,
 				   uint32_t public_bytes, const void *ocsp, uint32_t ocsp_bytes,
