@@ -88,6 +88,11 @@ def open_key_memory(size: int, *, swaps: bool) -> list[tuple[int, str]]:
     return [(logging.WARNING if matters else logging.INFO, f"tls: {_text(why)}")] if _text(why) else []
 
 
+def come_after(native: Any, before: Any) -> None:
+    """Sessions of the configuration before go on to be resumed in this one, which is not in use yet."""
+    lib.xts_tls_come_after(native, before)
+
+
 def counts() -> dict[str, int]:
     """struct xts_tls_counts, since the process started."""
     out = ffi.new("struct xts_tls_counts *")

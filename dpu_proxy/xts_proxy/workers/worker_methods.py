@@ -188,6 +188,8 @@ class Methods:
         new, self.prepared = self.prepared, None
         assert self.tenants and new
         self.tenants.configure(new.config, new.material.machine)
+        if self.in_force:
+            ulp_tls.come_after(new.protocols, self.in_force[1])
         self.in_force = (new.config, new.protocols, new.material.congestion_controls)
         return self.on_set_device(came, device)
 

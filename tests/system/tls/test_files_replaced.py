@@ -12,25 +12,22 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from beds.authority import Authority, Issued
 from beds.operated_proxy import Proxy, running, user_to_become, wait
 from beds.operated_tls import directory
-from beds.ready import readable
+from beds.tls_programs import DEADLINE_S, outcome, program, says, shown_by
 from beds.ulp_tls import VERSIONS, client_context, server_context
 
 __all__ = ["directory"]  # fixture
 
 AUTHORITY = Authority()
 OLD, NEW = (AUTHORITY.issue("localhost", kind=kind) for kind in ("ec", "rsa"))
-PROGRAM = Path(__file__).with_name("programs") / "tls_rate.py"
 WATCHED = "[tls]\nwatch_files_s = 0.1\n"
 RECORDS = pytest.mark.parametrize("records", ["auto", "openssl"])
-DEADLINE_S = 30.0
 
 
 def put(directory: Path, issued: Issued, name: str = "own") -> None:
@@ -55,47 +52,6 @@ def table(directory: Path, name: str = "own") -> str:
 def trust(directory: Path) -> str:
     (directory / "roots.pem").write_bytes(AUTHORITY.certificate)
     return f'[[tls.trust]]\nname = "default"\nfile = "{directory}/roots.pem"\n'
-
-
-@contextmanager
-def program(proxy: Proxy, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"XTS_ENDPOINT": proxy.endpoint},
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream:
-                stream.close()
-
-
-def says(process: subprocess.Popen[str]) -> str:
-    assert process.stdout and readable(process.stdout, DEADLINE_S)
-    return process.stdout.readline()
-
-
-def outcome(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
-    """How many connections it had, and what failed."""
-    assert process.stdin
-    process.stdin.close()
-    told = json.loads(says(process))
-    return told["done"], told["failures"]
-
-
-def shown_by(port: int, context: ssl.SSLContext, session: ssl.SSLSession | None = None) -> ssl.SSLSocket:
-    """A connection to it; the session is for it to resume."""
-    sock = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
-    tls = context.wrap_socket(sock, server_hostname="localhost", session=session)
-    tls.sendall(b"x")
-    assert tls.recv(1) == b"x"
-    return tls
 
 
 def certificate_at(port: int) -> bytes | None:
@@ -269,6 +225,26 @@ def test_keys_of_the_others_go_on(directory: Path) -> None:
             taken(proxy, count)
             assert certificate_at(port) == OLD.der
         assert outcome(served)[1] == []
+
+
+@pytest.mark.parametrize("how", ["reload", "renewal"])
+@VERSIONS
+def test_sessions_of_what_has_not_changed_go_on(directory: Path, version: ssl.TLSVersion, how: str) -> None:
+    put(directory, OLD)
+    put(directory, OLD, "other")
+    context = client_context(AUTHORITY.certificate, minimum_version=version, maximum_version=version)
+    text = WATCHED + table(directory) + table(directory, "other")
+    with running(directory, text) as proxy, program(proxy, "serve") as served:
+        port = int(says(served))
+        with shown_by(port, context) as first:
+            session = first.session
+        if how == "reload":
+            proxy.hang_up("taken")
+        else:
+            put(directory, NEW, "other")
+            taken(proxy, 1)
+        with shown_by(port, context, session) as again:
+            assert again.session_reused
 
 
 @VERSIONS

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from beds.authority import Issued
+from beds.authority import Authority, Issued
 from beds.ulp_tls import (
     AUTHORITY,
+    ONE_THREE,
     ONE_TWO,
     PEER,
     RESUMED,
@@ -287,7 +288,7 @@ def test_a_session_ends_with_its_time(bed: TlsBed) -> None:
     bed.configure(session_timeout_s=1)
     context = without_tickets()
     session = served(bed, context, None).tls.session
-    while time.time() <= session.time + 2:
+    while time.time() <= session.time + 2.1:  # OpenSSL's clock is a tick late
         time.sleep(0.1)
     assert not served(bed, context, session).tls.session_reused
 
@@ -304,3 +305,107 @@ def test_a_session_of_a_failed_connection_is_not_resumed(bed: TlsBed) -> None:
         with pytest.raises(OSError):
             other.read_all()
     assert not served(bed, context, session).tls.session_reused
+
+
+# --- over reloads --------------------------------------------------------------------------------------
+
+
+RENEWED = AUTHORITY.issue("localhost")
+
+
+def reloaded(before: TlsBed, identity: Issued = SERVER, roots: bytes = b"", **settings: Any) -> TlsBed:
+    """A bed of the configuration that comes after this one."""
+    after = TlsBed(records=before.records)
+    if settings:
+        after.configure(**settings)
+    after.add_trust("default", roots or AUTHORITY.certificate)
+    after.add_identity("server", identity)
+    lib.xts_tls_come_after(after.config, before.config)
+    return after
+
+
+#: What a reload changes, and whether sessions are resumed after it.
+CHANGES = pytest.mark.parametrize(
+    ("change", "resumes"),
+    [
+        ({}, True),
+        ({"identity": RENEWED}, False),
+        ({"roots": AUTHORITY.certificate + Authority("another").certificate}, False),
+        ({"ciphers": "ECDHE+AESGCM", "ciphersuites": "TLS_AES_256_GCM_SHA384"}, False),
+        ({"sessions_max": 7}, False),
+        ({"rekey_records": 100}, True),
+    ],
+    ids=["nothing", "the certificate", "the roots", "the ciphers", "how many sessions", "something else"],
+)
+
+
+def how_it_begins(kind: str) -> ssl.SSLContext:
+    """A client that resumes by tickets of 1.2 or 1.3, or by session IDs."""
+    version = ONE_THREE if kind == "ticket of 1.3" else ONE_TWO
+    context = client_context(AUTHORITY.certificate, SERVER, maximum_version=version)
+    if kind == "ID":
+        context.options |= ssl.OP_NO_TICKET
+    return context
+
+
+@CHANGES
+@pytest.mark.parametrize("kind", ["ticket of 1.2", "ticket of 1.3", "ID"])
+def test_a_server_after_a_reload(bed: TlsBed, kind: str, change: dict[str, Any], resumes: bool) -> None:
+    """It verifies clients, so it depends on the roots, too."""
+    context = how_it_begins(kind)
+    with bed.again() as other:
+        other.push("TLS", identity="server", verify=2, trust="default")
+        exchange(other, peer := other.accept_from(context))
+        session = peer.tls.session
+    with reloaded(bed, **change) as after:
+        after.push("TLS", identity="server", verify=2, trust="default")
+        exchange(after, peer := after.accept_from(context, session=session))
+        assert (after.tell(RESUMED), peer.tls.session_reused) == ((b"\1", True) if resumes else (b"\0", False))
+
+
+@CHANGES
+@pytest.mark.parametrize("kind", ["ticket of 1.2", "ticket of 1.3", "ID"])
+def test_a_client_after_a_reload(bed: TlsBed, kind: str, change: dict[str, Any], resumes: bool) -> None:
+    context = server_context(SERVER, maximum_version=ONE_THREE if kind == "ticket of 1.3" else ONE_TWO)
+    if kind == "ID":
+        context.options |= ssl.OP_NO_TICKET
+    with bed.again() as other:
+        other.push("TLS", server_name="localhost", identity="server")
+        exchange(other, peer := other.connect_to(context))
+    with reloaded(bed, **change) as after:
+        after.push("TLS", server_name="localhost", identity="server")
+        exchange(after, after.connect_to(context))
+        assert after.tell(RESUMED) == (b"\1" if resumes else b"\0")
+    assert peer.done, "OpenSSL forgets its session with it"
+
+
+def test_a_failure_after_a_reload_is_heeded(bed: TlsBed) -> None:
+    """A connection that began before it fails after it: nobody resumes its session (RFC 5246 7.2.2)."""
+    context = how_it_begins("ID")
+    with ExitStack() as stack:
+        first = stack.enter_context(bed.again())
+        first.push("TLS", identity="server")
+        exchange(first, peer := first.accept_from(context))
+        session = peer.tls.session
+        after = stack.enter_context(reloaded(bed))
+        first.peer_send(b"\x17\3\3\0\x20" + bytes(32))  # no record of its keys
+        with pytest.raises(OSError):
+            first.read_all()
+        after.push("TLS", identity="server")
+        exchange(after, after.accept_from(context, session=session))
+        assert after.tell(RESUMED) == b"\0"
+
+
+def test_the_configuration_before_may_go_first_or_last(bed: TlsBed) -> None:
+    context, session = how_it_begins("ticket of 1.2"), None
+    beds = [bed.again()]
+    for _ in range(4):
+        beds.append(reloaded(beds[-1]))
+        if len(beds) % 2:
+            beds.pop(0).close()
+        beds[-1].push("TLS", identity="server")
+        exchange(beds[-1], peer := beds[-1].accept_from(context, session=session))
+        assert peer.tls.session_reused == (session is not None)
+        session = peer.tls.session
+    for one in reversed(beds):
+        one.close()

@@ -64,7 +64,8 @@ struct tls_identity {
 	X509 *certificate;
 	STACK_OF(X509) * chain;
 	EVP_PKEY *key;
-	uint32_t key_number; /* the key's number in the key process; 0: the key is here */
+	uint32_t key_number;           /* the key's number in the key process; 0: the key is here */
+	uint8_t digest[TLS_KEY_BYTES]; /* of the certificate's file */
 	uint8_t *ocsp;
 	uint32_t ocsp_bytes;
 };
@@ -74,7 +75,8 @@ struct tls_trust {
 	char name[TLS_NAME_BYTES];
 	struct tls_access access;
 	X509_STORE *store;
-	STACK_OF(X509_NAME) * names; /* sent to clients when a certificate is requested; NULL: too many to send */
+	uint8_t digest[TLS_KEY_BYTES]; /* of its files */
+	STACK_OF(X509_NAME) * names;   /* sent to clients when a certificate is requested; NULL: too many to send */
 };
 
 struct tls_ticket_key {
@@ -104,6 +106,25 @@ struct tls_device {
 	bool send, receive;
 };
 
+/* What sessions are resumed from. Configurations that come after each other share it: tls_resumable.c. */
+struct tls_resumable {
+	atomic_uint references;
+	pthread_mutex_t lock;         /* protects what follows */
+	struct tls_session *sessions; /* of clients, newest first */
+	uint32_t session_count;
+	pthread_mutex_t ticket_lock;          /* of threads of the pool only; protects what follows */
+	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
+	struct tls_ids *ids;                  /* of a server's sessions; NULL: none yet */
+	/* --- without a lock */
+	_Atomic(struct forgotten *) forgotten_ids;   /* of sessions that are not to be resumed */
+	_Atomic(struct tls_session *) come_sessions; /* that threads of the pool have made of tickets */
+};
+
+/* NULL: no memory. */
+struct tls_resumable *tls_resumable_new(void);
+/* A reference less; the last one frees it. */
+void tls_resumable_put(struct tls_resumable *r);
+
 struct xts_tls_config {
 	struct xts_tls_settings settings; /* owns its strings */
 	struct tls_identity *identities;
@@ -114,15 +135,8 @@ struct xts_tls_config {
 	pthread_mutex_t lock;         /* protects what follows */
 	struct tls_context *contexts; /* most recently used first */
 	uint32_t context_count;
-	struct tls_session *sessions; /* newest first */
-	uint32_t session_count;
 	struct tls_chain *chains[TLS_CHAINS]; /* by their hashes */
-	pthread_mutex_t ticket_lock;          /* of threads of the pool only; protects what follows */
-	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
-	struct tls_ids *ids;                  /* of a server's sessions; NULL: none yet */
-	/* --- without a lock */
-	_Atomic(struct forgotten *) forgotten_ids;   /* of sessions that are not to be resumed */
-	_Atomic(struct tls_session *) come_sessions; /* that threads of the pool have made of tickets */
+	struct tls_resumable *resumable;
 };
 
 struct xts_tls_config *tls_config_new(void);
@@ -182,7 +196,8 @@ struct tls_context {
 	struct tls_context *next; /* on config->contexts */
 	uint32_t references;      /* protected by the lock; the list holds one */
 	uint8_t key[TLS_KEY_BYTES];
-	SSL_CTX *ssl; /* NULL: refused, for this reason: */
+	uint8_t bound[TLS_KEY_BYTES]; /* what its sessions are bound to: tls_resumable.c */
+	SSL_CTX *ssl;                 /* NULL: refused, for this reason: */
 	int error;
 	char why[TLS_WHY_BYTES];
 	struct xts_tls_config *config;
@@ -423,15 +438,20 @@ void tls_session_reads(const struct tls_session_place *place);
 void tls_session_store(struct tls *t);
 /* The connection has failed: its session is not offered again (RFC 5246 7.2.2). */
 void tls_session_forget(struct tls *t);
-void tls_sessions_free(struct xts_tls_config *config);
+void tls_sessions_free(struct tls_resumable *r);
+
+/* --- tls_resumable.c ---------------------------------------------------------------------------------------------- */
+
+/* Fills in what sessions of this context, which has these parameters, are bound to. False: no memory. */
+bool tls_resumable_bind(struct tls_context *context, const struct tls_asker *asker, const struct tls_parameters *p);
 
 /* --- tls_session_ids.c -------------------------------------------------------------------------------------------- */
 
 /* A server of these parameters keeps sessions of TLS 1.2 by their IDs. */
 void tls_ids_install(SSL_CTX *ssl);
 /* This session is not to be resumed. On a worker. */
-void tls_ids_forget(struct xts_tls_config *config, const uint8_t *id);
-void tls_ids_free(struct xts_tls_config *config);
+void tls_ids_forget(struct tls_resumable *r, const uint8_t *id);
+void tls_ids_free(struct tls_resumable *r);
 
 enum tls_fallback {
 	TLS_NO_KERNEL,

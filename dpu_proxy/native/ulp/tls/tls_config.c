@@ -100,8 +100,10 @@ struct xts_tls_config *tls_config_new(void)
 	if (!config)
 		return NULL;
 	xts_tls_defaults(&defaults);
-	if (settings_copy(&config->settings, &defaults) || pthread_mutex_init(&config->lock, NULL) ||
-	    pthread_mutex_init(&config->ticket_lock, NULL)) {
+	config->resumable = tls_resumable_new();
+	if (!config->resumable || settings_copy(&config->settings, &defaults) ||
+	    pthread_mutex_init(&config->lock, NULL)) {
+		tls_resumable_put(config->resumable);
 		settings_free(&config->settings);
 		free(config);
 		return NULL;
@@ -304,10 +306,13 @@ static int add_identity(struct xts_ulp_config *config, const char *name, const v
 		return explain(why, why_room, ENOMEM, "no memory");
 	memcpy(identity->name, name, strlen(name));
 	identity->key_number = key->number;
+	if (EVP_Digest(certificate, certificate_bytes, identity->digest, NULL, EVP_sha256(), NULL) != 1)
+		r = explain(why, why_room, ENOMEM, "no memory");
 	if (key->number)
 		key_use(key->number);
 	certificate_pem = BIO_new_mem_buf(certificate, (int)certificate_bytes);
-	r = identity_read(identity, certificate_pem, key, why, why_room);
+	if (!r)
+		r = identity_read(identity, certificate_pem, key, why, why_room);
 	BIO_free(certificate_pem);
 	if (!r && access_copy(&identity->access, queues, queue_count))
 		r = explain(why, why_room, ENOMEM, "no memory");
@@ -359,6 +364,21 @@ static void trust_free(struct tls_trust *trust)
 	sk_X509_NAME_pop_free(trust->names, X509_NAME_free);
 	free(trust->access.queues);
 	free(trust);
+}
+
+/* False: no memory. */
+static bool digest_trust(struct tls_trust *trust, const void *roots, uint32_t roots_bytes, const void *crls,
+			 uint32_t crls_bytes)
+{
+	const uint64_t roots_end = roots_bytes;
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1 &&
+		  EVP_DigestUpdate(ctx, &roots_end, sizeof roots_end) == 1 &&
+		  EVP_DigestUpdate(ctx, roots, roots_bytes) == 1 && EVP_DigestUpdate(ctx, crls, crls_bytes) == 1 &&
+		  EVP_DigestFinal_ex(ctx, trust->digest, NULL) == 1;
+
+	EVP_MD_CTX_free(ctx);
+	return ok;
 }
 
 /* Whatever is in a file of trust is trusted, an intermediate authority's or a server's own certificate, too, as with
@@ -479,7 +499,8 @@ int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const voi
 	r = trust_read(trust, roots_pem, crls_pem, crls != NULL, why, why_room);
 	BIO_free(roots_pem);
 	BIO_free(crls_pem);
-	if (!r && access_copy(&trust->access, queues, queue_count))
+	if (!r && (!digest_trust(trust, roots, roots_bytes, crls, crls_bytes) ||
+		   access_copy(&trust->access, queues, queue_count)))
 		r = explain(why, why_room, ENOMEM, "no memory");
 	if (r) {
 		trust_free(trust);
@@ -497,8 +518,7 @@ void tls_config_free(struct xts_tls_config *config)
 	if (!config)
 		return;
 	tls_contexts_free(config);
-	tls_sessions_free(config);
-	tls_ids_free(config);
+	tls_resumable_put(config->resumable);
 	while (config->identities) {
 		struct tls_identity *next = config->identities->next;
 
@@ -512,8 +532,6 @@ void tls_config_free(struct xts_tls_config *config)
 		trust_free(config->trusts);
 		config->trusts = next;
 	}
-	OPENSSL_cleanse(config->ticket_keys, sizeof config->ticket_keys);
-	pthread_mutex_destroy(&config->ticket_lock);
 	pthread_mutex_destroy(&config->lock);
 	settings_free(&config->settings);
 	free(config);

@@ -2,7 +2,8 @@
  * TLS in the configuration of ULPs: identities (certificate and key), trust roots, and what is allowed. The supervisor
  * adds it, and everything is parsed when it is added; workers look it up by name. It also owns what the connections of
  * one configuration share: SSL_CTXs (tls_context.c), sessions to resume and ticket keys (tls_session.c). A reload makes
- * a new configuration and therefore forgets all sessions: no session outlives the trust it was verified with.
+ * a new configuration. Sessions go on in it, as far as nothing has changed that they depend on (tls_resumable.c): no
+ * session outlives the trust it was verified with.
  *
  * The functions of the first part return 0 or -errno; with an error they write a reason for people, NUL-terminated, to
  * why.
@@ -66,6 +67,9 @@ int xts_tls_add_identity_by_number(struct xts_ulp_config *config, const char *na
 int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const void *roots, uint32_t roots_bytes,
 		      const void *crls, uint32_t crls_bytes, const struct xts_tls_queues *queues, uint32_t queue_count,
 		      char *why, uint32_t why_room);
+/* The new configuration, which nobody uses yet, comes after this one: sessions go on to be resumed. Without effect if
+ * it keeps another number of sessions, or for another time. */
+void xts_tls_come_after(struct xts_ulp_config *config, struct xts_ulp_config *before);
 /* Finds out, by connections over loopback, whether the kernel does TLS. This loads the kernel's modules, also those of
  * the ciphers, so it has to happen before privileges are dropped, and may take seconds. -errno: the kernel does not do
  * TLS. */

@@ -197,7 +197,8 @@ static int build(struct tls_context *context, const struct tls_asker *asker, con
 	if (r)
 		return r;
 	/* until tls.c sets a better one */
-	if (SSL_CTX_set_session_id_context(context->ssl, context->key, sizeof context->key) != 1)
+	if (!tls_resumable_bind(context, asker, p) ||
+	    SSL_CTX_set_session_id_context(context->ssl, context->bound, sizeof context->bound) != 1)
 		return refuse(context, ENOMEM, "no memory for TLS");
 	tls_session_install(context->ssl, client);
 	tls_secret_install(asker->config, context->ssl);

@@ -1,16 +1,18 @@
 /*
  * Resumption of TLS sessions.
  *
- * Clients: sessions are kept in the configuration, at most sessions_max; the oldest is dropped first. A session is
- * looked up by everything that must not differ: queue, parameters (trust, identity, verification, ALPN …), the server's
- * name and its address. So a host's session never serves another host, nor a connection that would verify the server
- * differently. A session of TLS 1.3 is used once (RFC 8446 C.4), so several are kept of one server: else only one of
- * several connections that begin at a time could resume.
+ * Clients: sessions are kept, at most sessions_max; the oldest is dropped first. A session is looked up by everything
+ * that must not differ: queue, parameters (trust, identity, verification, ALPN …), the server's name and its address.
+ * So a host's session never serves another host, nor a connection that would verify the server differently. A session
+ * of TLS 1.3 is used once (RFC 8446 C.4), so several are kept of one server: else only one of several connections that
+ * begin at a time could resume.
  *
  * Servers: only the ticket keys are kept. They are made here, change every session_timeout_s, and stay valid for one
  * more such period. A ticket is bound to the parameters (by the session id context), not to the queue: the processes of
  * one server have a queue each, but the same parameters and, by policy, the right to the same identities. Sessions that
  * clients of TLS 1.2 know by their IDs are in tls_session_ids.c.
+ *
+ * All of this is in struct tls_resumable, which a reload shares with the configuration before (tls_resumable.c).
  */
 #include <errno.h>
 #include <openssl/core_names.h>
@@ -41,14 +43,14 @@ static void session_free(struct tls_session *s)
 }
 
 /* With the lock held. */
-static struct tls_session *take(struct xts_tls_config *config, const uint8_t *key)
+static struct tls_session *take(struct tls_resumable *r, const uint8_t *key)
 {
-	for (struct tls_session **link = &config->sessions; *link; link = &(*link)->next) {
+	for (struct tls_session **link = &r->sessions; *link; link = &(*link)->next) {
 		struct tls_session *s = *link;
 
 		if (memcmp(s->key, key, TLS_KEY_BYTES) == 0) {
 			*link = s->next;
-			config->session_count--;
+			r->session_count--;
 			return s;
 		}
 	}
@@ -56,9 +58,9 @@ static struct tls_session *take(struct xts_tls_config *config, const uint8_t *ke
 }
 
 /* With the lock held. */
-static void drop_oldest(struct xts_tls_config *config)
+static void drop_oldest(struct tls_resumable *r)
 {
-	struct tls_session **link = &config->sessions;
+	struct tls_session **link = &r->sessions;
 
 	if (!*link)
 		return;
@@ -66,17 +68,17 @@ static void drop_oldest(struct xts_tls_config *config)
 		link = &(*link)->next;
 	session_free(*link);
 	*link = NULL;
-	config->session_count--;
+	r->session_count--;
 }
 
 /* With the lock held: takes the oldest of the same server out if there is no room for this one in addition. */
-static struct tls_session *make_room(struct xts_tls_config *config, const struct tls_session *s)
+static struct tls_session *make_room(struct tls_resumable *r, const struct tls_session *s)
 {
 	bool used_once = SSL_SESSION_get_protocol_version(s->session) == TLS1_3_VERSION;
 	uint32_t most = used_once ? OF_A_SERVER : 1, count = 0;
 	struct tls_session **oldest = NULL, *out = NULL;
 
-	for (struct tls_session **link = &config->sessions; *link; link = &(*link)->next) {
+	for (struct tls_session **link = &r->sessions; *link; link = &(*link)->next) {
 		if (memcmp((*link)->key, s->key, TLS_KEY_BYTES) != 0)
 			continue;
 		oldest = link;
@@ -85,23 +87,23 @@ static struct tls_session *make_room(struct xts_tls_config *config, const struct
 	if (count >= most) {
 		out = *oldest;
 		*oldest = out->next;
-		config->session_count--;
+		r->session_count--;
 	}
 	return out;
 }
 
-static void put(struct xts_tls_config *config, struct tls_session *s)
+static void put(struct tls_resumable *r, uint32_t most, struct tls_session *s)
 {
 	struct tls_session *out;
 
-	pthread_mutex_lock(&config->lock);
-	out = make_room(config, s);
-	if (!out && config->session_count >= config->settings.sessions_max)
-		drop_oldest(config);
-	s->next = config->sessions;
-	config->sessions = s;
-	config->session_count++;
-	pthread_mutex_unlock(&config->lock);
+	pthread_mutex_lock(&r->lock);
+	out = make_room(r, s);
+	if (!out && r->session_count >= most)
+		drop_oldest(r);
+	s->next = r->sessions;
+	r->sessions = s;
+	r->session_count++;
+	pthread_mutex_unlock(&r->lock);
 	if (out)
 		session_free(out);
 }
@@ -117,7 +119,7 @@ static void store(struct tls *t, SSL_SESSION *session)
 	}
 	memcpy(s->key, t->session_key, sizeof s->key);
 	s->session = session;
-	put(t->context->config, s);
+	put(t->context->config->resumable, t->context->config->settings.sessions_max, s);
 }
 
 void tls_session_store(struct tls *t)
@@ -144,16 +146,16 @@ static int on_ticket_read(SSL_SESSION *session)
 		return 0;
 	memcpy(s->key, reading->key, sizeof s->key);
 	s->session = session;
-	s->next = atomic_load(&reading->config->come_sessions);
-	while (!atomic_compare_exchange_weak(&reading->config->come_sessions, &s->next, s))
+	s->next = atomic_load(&reading->config->resumable->come_sessions);
+	while (!atomic_compare_exchange_weak(&reading->config->resumable->come_sessions, &s->next, s))
 		;
 	return 1;
 }
 
 /* On a worker: stores those that have come, the oldest first. */
-static void collect(struct xts_tls_config *config)
+static void collect(struct tls_resumable *r, uint32_t most)
 {
-	struct tls_session *newest = atomic_exchange(&config->come_sessions, NULL), *oldest = NULL;
+	struct tls_session *newest = atomic_exchange(&r->come_sessions, NULL), *oldest = NULL;
 
 	while (newest) {
 		struct tls_session *before = newest->next;
@@ -166,7 +168,7 @@ static void collect(struct xts_tls_config *config)
 		struct tls_session *s = oldest;
 
 		oldest = s->next;
-		put(config, s);
+		put(r, most, s);
 	}
 }
 
@@ -204,7 +206,7 @@ static bool session_key(struct tls *t, const struct tls_parameters *p)
 	int fd = ulp_socket(t->layer);
 
 	memset(&same, 0, sizeof same);
-	memcpy(same.context, t->context->key, sizeof same.context);
+	memcpy(same.context, t->context->bound, sizeof same.context);
 	memcpy(same.server_name, p->server_name, sizeof same.server_name);
 	memcpy(same.alpn, p->alpn, p->alpn_bytes);
 	same.alpn_bytes = p->alpn_bytes;
@@ -222,22 +224,23 @@ static bool is_fresh(const SSL_SESSION *session)
 
 void tls_session_prepare(struct tls *t, const struct tls_parameters *p)
 {
-	struct xts_tls_config *config = t->context->config;
+	struct tls_resumable *r = t->context->config->resumable;
+	uint32_t most = t->context->config->settings.sessions_max;
 	struct tls_session *s;
 
-	if (p->no_resumption || !config->settings.sessions_max || !session_key(t, p))
+	if (p->no_resumption || !most || !session_key(t, p))
 		return;
 	t->keeps_session = true;
-	collect(config);
-	pthread_mutex_lock(&config->lock);
-	s = take(config, t->session_key);
-	pthread_mutex_unlock(&config->lock);
+	collect(r, most);
+	pthread_mutex_lock(&r->lock);
+	s = take(r, t->session_key);
+	pthread_mutex_unlock(&r->lock);
 	if (!s)
 		return;
 	t->session = s->session;
 	if (is_fresh(s->session) && SSL_SESSION_get_protocol_version(s->session) != TLS1_3_VERSION &&
 	    SSL_SESSION_up_ref(s->session))
-		put(config, s);
+		put(r, most, s);
 	else
 		free(s);
 }
@@ -253,30 +256,31 @@ void tls_session_offer(struct tls *t)
 void tls_session_forget(struct tls *t)
 {
 	struct xts_tls_config *config = tls_config_of(t);
+	struct tls_resumable *r = config->resumable;
 	struct tls_session *s;
 
 	if (!t->keeps_session)
 		return;
 	t->keeps_session = false;
 	if (!t->client) {
-		tls_ids_forget(config, t->session_key);
+		tls_ids_forget(r, t->session_key);
 		return;
 	}
-	collect(config);
+	collect(r, config->settings.sessions_max);
 	do {
-		pthread_mutex_lock(&config->lock);
-		s = take(config, t->session_key);
-		pthread_mutex_unlock(&config->lock);
+		pthread_mutex_lock(&r->lock);
+		s = take(r, t->session_key);
+		pthread_mutex_unlock(&r->lock);
 		if (s)
 			session_free(s);
 	} while (s);
 }
 
-void tls_sessions_free(struct xts_tls_config *config)
+void tls_sessions_free(struct tls_resumable *r)
 {
-	collect(config);
-	while (config->session_count)
-		drop_oldest(config);
+	collect(r, UINT32_MAX);
+	while (r->session_count)
+		drop_oldest(r);
 }
 
 /* --- servers ------------------------------------------------------------------------------------------------------ */
@@ -291,10 +295,10 @@ static uint64_t now_s(void)
 
 /* With the tickets' lock held: the key to make tickets with, a new one if the old one has expired; NULL: no random
  * bytes. */
-static const struct tls_ticket_key *newest_key(struct xts_tls_config *config)
+static const struct tls_ticket_key *newest_key(struct tls_resumable *resumable, uint64_t lifetime)
 {
-	struct tls_ticket_key *keys = config->ticket_keys;
-	uint64_t now = now_s(), lifetime = config->settings.session_timeout_s;
+	struct tls_ticket_key *keys = resumable->ticket_keys;
+	uint64_t now = now_s();
 
 	if (!keys[0].made_s || now - keys[0].made_s >= lifetime) {
 		struct tls_ticket_key fresh = { .made_s = now };
@@ -329,12 +333,12 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
 		     int encrypt)
 {
 	const struct tls *t = SSL_get_app_data(ssl);
-	struct xts_tls_config *config = t->context->config;
+	struct tls_resumable *resumable = t->context->config->resumable;
 	const struct tls_ticket_key *newest, *key = NULL;
 	int r = -1;
 
-	pthread_mutex_lock(&config->ticket_lock);
-	newest = newest_key(config);
+	pthread_mutex_lock(&resumable->ticket_lock);
+	newest = newest_key(resumable, t->context->config->settings.session_timeout_s);
 	if (newest && encrypt) {
 		memcpy(name, newest->name, sizeof newest->name);
 		if (RAND_bytes(iv, EVP_CIPHER_get_iv_length(EVP_aes_256_cbc())) == 1 &&
@@ -342,7 +346,7 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
 			r = 1;
 	} else if (newest) {
 		for (int i = 0; i < 2 && !key; i++) {
-			const struct tls_ticket_key *k = &config->ticket_keys[i];
+			const struct tls_ticket_key *k = &resumable->ticket_keys[i];
 
 			if (k->made_s && CRYPTO_memcmp(name, k->name, sizeof k->name) == 0)
 				key = k;
@@ -352,7 +356,7 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
 		else if (use_key(key, iv, cipher, mac, 0)) /* with TLS 1.3 a ticket is used once */
 			r = key == newest && SSL_version(ssl) != TLS1_3_VERSION ? 1 : 2;
 	}
-	pthread_mutex_unlock(&config->ticket_lock);
+	pthread_mutex_unlock(&resumable->ticket_lock);
 	return r;
 }
 

@@ -2,7 +2,7 @@
  * Sessions of a server of TLS 1.2, for clients that have no tickets (RFC 5077), such as Java before 13: the server
  * keeps the session and the client its ID.
  *
- * They are kept as OpenSSL writes them, with a limit of their size, in the configuration, which all workers have: so
+ * They are kept as OpenSSL writes them, with a limit of their size, where all workers find them: so
  * another worker resumes what one began. At most sessions_max: the oldest goes first. Only clients that ask for no
  * ticket get one, so nothing is kept for all others. Whoever makes many such connections pushes out the sessions of
  * others, which shake hands once more; he takes no more memory. Which parameters a session belongs to, OpenSSL compares
@@ -57,15 +57,15 @@ static void drop(struct tls_ids *ids, const uint8_t *id)
 }
 
 /* What workers have left. */
-static void drop_forgotten(struct xts_tls_config *config)
+static void drop_forgotten(struct tls_resumable *r)
 {
-	struct forgotten *f = atomic_exchange(&config->forgotten_ids, NULL);
+	struct forgotten *f = atomic_exchange(&r->forgotten_ids, NULL);
 
 	while (f) {
 		struct forgotten *next = f->next;
 
-		if (config->ids)
-			drop(config->ids, f->id);
+		if (r->ids)
+			drop(r->ids, f->id);
 		free(f);
 		f = next;
 	}
@@ -81,21 +81,18 @@ static const struct kept *find(const struct tls_ids *ids, const uint8_t *id)
 }
 
 /* NULL: no memory. */
-static struct tls_ids *ids_of(struct xts_tls_config *config)
+static struct tls_ids *ids_of(struct tls_resumable *r, uint32_t room)
 {
-	uint32_t room = config->settings.sessions_max;
-
-	if (config->ids)
-		return config->ids;
-	config->ids = calloc(1, sizeof *config->ids + room * sizeof(struct kept *));
-	if (config->ids)
-		config->ids->room = room;
-	return config->ids;
+	if (r->ids)
+		return r->ids;
+	r->ids = calloc(1, sizeof *r->ids + room * sizeof(struct kept *));
+	if (r->ids)
+		r->ids->room = room;
+	return r->ids;
 }
 
-static void put(struct xts_tls_config *config, struct kept *k)
+static void put(struct tls_ids *ids, struct kept *k)
 {
-	struct tls_ids *ids = ids_of(config);
 	struct kept *oldest;
 
 	if (!ids) {
@@ -117,6 +114,7 @@ static void put(struct xts_tls_config *config, struct kept *k)
 static int on_session(SSL *ssl, SSL_SESSION *session)
 {
 	struct tls *t = SSL_get_app_data(ssl);
+	struct tls_resumable *r = t->context->config->resumable;
 	int bytes = i2d_SSL_SESSION(session, NULL);
 	unsigned id_bytes;
 	const uint8_t *id = SSL_SESSION_get_id(session, &id_bytes);
@@ -135,31 +133,32 @@ static int on_session(SSL *ssl, SSL_SESSION *session)
 	memcpy(k->id, id, id_bytes);
 	memcpy(t->session_key, id, id_bytes);
 	t->keeps_session = true;
-	pthread_mutex_lock(&t->context->config->ticket_lock);
-	drop_forgotten(t->context->config);
-	put(t->context->config, k);
-	pthread_mutex_unlock(&t->context->config->ticket_lock);
+	pthread_mutex_lock(&r->ticket_lock);
+	drop_forgotten(r);
+	put(ids_of(r, t->context->config->settings.sessions_max), k);
+	pthread_mutex_unlock(&r->ticket_lock);
 	return 0;
 }
 
 static SSL_SESSION *on_id(SSL *ssl, const uint8_t *id, int bytes, int *copied)
 {
 	struct tls *t = SSL_get_app_data(ssl);
+	struct tls_resumable *r = t->context->config->resumable;
 	SSL_SESSION *session = NULL;
 	const struct kept *k;
 
 	*copied = 0;
 	if (bytes != TLS_KEY_BYTES)
 		return NULL;
-	pthread_mutex_lock(&t->context->config->ticket_lock);
-	drop_forgotten(t->context->config);
-	k = find(t->context->config->ids, id);
+	pthread_mutex_lock(&r->ticket_lock);
+	drop_forgotten(r);
+	k = find(r->ids, id);
 	if (k) {
 		const uint8_t *at = k->session;
 
 		session = d2i_SSL_SESSION(NULL, &at, (long)k->bytes);
 	}
-	pthread_mutex_unlock(&t->context->config->ticket_lock);
+	pthread_mutex_unlock(&r->ticket_lock);
 	if (session) {
 		memcpy(t->session_key, id, TLS_KEY_BYTES);
 		t->keeps_session = true;
@@ -177,24 +176,24 @@ void tls_ids_install(SSL_CTX *ssl)
 
 /* --- on a worker -------------------------------------------------------------------------------------------------- */
 
-void tls_ids_forget(struct xts_tls_config *config, const uint8_t *id)
+void tls_ids_forget(struct tls_resumable *r, const uint8_t *id)
 {
 	struct forgotten *f = malloc(sizeof *f);
 
 	if (!f)
 		return;
 	memcpy(f->id, id, sizeof f->id);
-	f->next = atomic_load(&config->forgotten_ids);
-	while (!atomic_compare_exchange_weak(&config->forgotten_ids, &f->next, f))
+	f->next = atomic_load(&r->forgotten_ids);
+	while (!atomic_compare_exchange_weak(&r->forgotten_ids, &f->next, f))
 		;
 }
 
-void tls_ids_free(struct xts_tls_config *config)
+void tls_ids_free(struct tls_resumable *r)
 {
-	drop_forgotten(config);
-	for (uint32_t i = 0; config->ids && i < config->ids->room; i++) {
-		if (config->ids->slots[i])
-			drop(config->ids, config->ids->slots[i]->id);
+	drop_forgotten(r);
+	for (uint32_t i = 0; r->ids && i < r->ids->room; i++) {
+		if (r->ids->slots[i])
+			drop(r->ids, r->ids->slots[i]->id);
 	}
-	free(config->ids);
+	free(r->ids);
 }

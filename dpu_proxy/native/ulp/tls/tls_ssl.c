@@ -54,7 +54,7 @@ static bool set_alpn(struct tls *t, const struct tls_parameters *p)
 		return false;
 	memcpy(t->alpn, p->alpn, p->alpn_bytes);
 	t->alpn_bytes = p->alpn_bytes;
-	memcpy(same.context, t->context->key, sizeof same.context);
+	memcpy(same.context, t->context->bound, sizeof same.context);
 	memcpy(same.alpn, p->alpn, p->alpn_bytes);
 	return EVP_Digest(&same, sizeof same, key, NULL, EVP_sha256(), NULL) == 1 &&
 	       SSL_set_session_id_context(t->ssl, key, sizeof key) == 1;
