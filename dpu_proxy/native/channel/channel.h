@@ -37,6 +37,7 @@
 #include "link/link.h"
 #include "names/names.h"
 #include "decorators/packets.h"
+#include "processes/heard.h"
 #include "queues/queue.h"
 #include "tenants/tenant.h"
 #include "worker/list.h"
@@ -133,9 +134,10 @@ struct channel {
 	struct move_out *move; /* it goes to another process of the proxy; NULL in most */
 	/* listeners with protocols accept nothing until then, since it may be handed over; and since when they do not */
 	uint64_t accepts_held_until_ns, accepts_held_since_ns;
-	uint64_t moved_ticket; /* by which its host claims what came with it */
-	uint64_t moved_epoch;  /* it has come from another one, and its host has this epoch; 0: no */
-	bool returning_left;   /* the channel is ending, and some of these may be left */
+	uint64_t moved_ticket;     /* by which its host claims what came with it */
+	uint64_t moved_epoch;      /* it has come from another one, and its host has this epoch; 0: no */
+	struct heard_frames heard; /* that come again, which it had sent to that one */
+	bool returning_left;       /* the channel is ending, and some of these may be left */
 	struct account account;
 	uint64_t looked_ns; /* when its queue was last checked and had nothing from the host; 0: it had something */
 	uint32_t connection_count, listener_count;
@@ -215,6 +217,8 @@ void channel_link_closed(struct channel *ch);
 /* Begins to end all connections: they are reset, or closed as the kernel does for a process that has exited. The
  * channel is *ending* from now on. */
 void channel_end_epoch(struct channel *ch, bool reset);
+/* The same for what has come from another process, with a host that has ended and has not said HELLO. */
+void channel_end_moved(struct channel *ch, bool reset);
 /* Ends the epoch, all of it at once, and frees everything, including the queue. */
 void channel_free(struct channel *ch, bool reset);
 

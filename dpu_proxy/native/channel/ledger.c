@@ -111,6 +111,7 @@ void ledger_channel(const struct channel *ch)
 	page->live = ch->epoch_live && ch->link.features & (XTS_FEATURE_RESUME | XTS_FEATURE_RESUME_RELAYED);
 	page->epoch = ch->link.epoch;
 	page->frames = (uint32_t)ch->link.stats.sent_frames;
+	page->came = ledger_number(ch);
 	memcpy(page->tenant, ch->tenant->name, sizeof page->tenant);
 	page->identity = ch->identity;
 	page->owner = ch->owner;
@@ -128,6 +129,32 @@ void ledger_write_frames(const struct channel *ch)
 		return;
 	ledger_in_order();
 	page->frames = (uint32_t)ch->link.stats.sent_frames;
+}
+
+uint32_t ledger_number(const struct channel *ch)
+{
+	uint32_t count = (uint32_t)ch->link.stats.received_frames;
+
+	return count + (uint8_t)(ch->link.received - count);
+}
+
+void ledger_write_came(const struct channel *ch)
+{
+	struct ledger_page *page = page_of(ch);
+
+	if (page)
+		*(volatile uint32_t *)&page->came = ledger_number(ch);
+	ledger_in_order();
+}
+
+uint32_t ledger_came(uint32_t queue_id, uint32_t number)
+{
+	const struct ledger_relayed *r = ledger && number ? find_relayed(queue_id, number) : NULL;
+	const struct ledger_page *page = ledger && !number && queue_id < ledger->pages ? &ledger->page[queue_id] : NULL;
+
+	if (r)
+		page = &r->page;
+	return page ? *(const volatile uint32_t *)&page->came : 0;
 }
 
 uint32_t ledger_packet_bytes(uint32_t queue_id)

@@ -9,7 +9,9 @@
  *
  * A line is written when the connection enters a state (connection_enter()), and says nothing of its bytes but where
  * they began: how many TCP has given and taken since, the kernel knows (tcp_counts.h), and how many have come to the
- * host and from it, the host knows (RESUME). What is between is in the queue's memory, which outlives the process:
+ * host and from it, the host knows (RESUME). Where the host sleeps, or has ended, the line and the frames behind the
+ * last one that it counts say how many have come from it (ledger_took()). What is between is in the queue's memory,
+ * which outlives the process:
  *
  *   - from the host: frames that were received and not given back, and those behind them. They are received again, by
  *     the next process (replay.h);
@@ -53,9 +55,9 @@ struct xts_tenant;
 #define LEDGER_NO_QUEUE UINT32_MAX
 
 struct ledger_line {
-	uint32_t sequence;           /* odd: being changed; 0: never written */
-	uint32_t queue_id, proxy_id; /* queue_id LEDGER_NO_QUEUE: it is parked, and `place` is its tenant */
-	uint8_t state;               /* enum connection_state; 0 (idle): there is nothing that could go on */
+	_Alignas(64) uint32_t sequence; /* odd: being changed; 0: never written */
+	uint32_t queue_id, proxy_id;    /* queue_id LEDGER_NO_QUEUE: it is parked, and `place` is its tenant */
+	uint8_t state;                  /* enum connection_state; 0 (idle): there is nothing that could go on */
 	uint8_t ip_version;
 	uint8_t accepted : 1, rebinding : 1;
 	uint8_t spare;
@@ -74,12 +76,14 @@ struct ledger_line {
 	/* its spill buffer's first block, in lasting memory, in units; 0: nothing waits, or not there. The number of a
 	 * byte in it and spilled_from are its place as `written` counts */
 	uint32_t spilled, spilled_from;
+	uint64_t taken; /* what the host has sent (ledger_took()) */
 };
-_Static_assert(sizeof(struct ledger_line) == 96, "a line is in two cache lines");
+_Static_assert(sizeof(struct ledger_line) == 128, "a line is in two cache lines");
 
 struct ledger_page {
 	uint32_t sequence;
 	uint32_t frames; /* that were submitted to its queue */
+	uint32_t came;   /* that its host has sent, as ledger_number() counts */
 	uint8_t live;    /* its host has an epoch, and can go on with another process. No bool: it may be any value */
 	uint64_t epoch;
 	char tenant[XTS_TENANT_NAME_BYTES];
@@ -197,6 +201,29 @@ static inline void ledger_spills(int fd, const struct spill_block *first)
 	if (ledger)
 		ledger_write_spilled(fd, first);
 }
+
+/* Its host has sent data, or FIN: how many bytes so far, and in which frame, in one word, which is whole at each
+ * moment. What is in a frame behind that one is not counted. */
+#define LEDGER_TAKEN_FIN (UINT64_C(1) << 31)
+#define LEDGER_NUMBER_MASK 0x7fffffffu
+void ledger_write_taken(const struct connection *c);
+static inline void ledger_took(const struct connection *c)
+{
+	if (ledger)
+		ledger_write_taken(c);
+}
+/* How many frames its host has sent in this epoch, and some more: modulo 256 it is the number of the next one. */
+uint32_t ledger_number(const struct channel *ch);
+/* Another one has come. */
+void ledger_write_came(const struct channel *ch);
+static inline void ledger_received(const struct channel *ch)
+{
+	if (ledger)
+		ledger_write_came(ch);
+}
+
+/* The same of a process that has died. */
+uint32_t ledger_came(uint32_t queue_id, uint32_t number);
 
 /* Its line says nothing any more. */
 static inline void ledger_forget(int fd)

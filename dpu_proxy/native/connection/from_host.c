@@ -38,6 +38,7 @@ static bool take_data(struct channel *ch, struct connection *c, struct batch_ent
 		ch->batch[c->gathered_last].next = entry;
 	}
 	c->gathered_last = entry;
+	ledger_took(c);
 	channel_dirty(ch, c);
 	return true;
 }
@@ -109,6 +110,7 @@ enum command_result command_send(struct channel *ch, const struct xts_head *head
 	} else if (head->flags & XTS_FLAG_FIN && c->state == CONNECTION_ESTABLISHED) {
 		c->tcp.fin_wanted = true;
 		c->tcp.more = false;
+		ledger_took(c);
 		channel_dirty(ch, c);
 	}
 	return kept ? COMMAND_KEPT : COMMAND_DONE;

@@ -107,6 +107,12 @@ static void keep_shared(const struct connection *c, const struct ledger_line *li
 	said->place = line->place;
 }
 
+static uint64_t taken_of(const struct connection *c)
+{
+	return c->tcp.accepted_bytes << 32 | (c->tcp.fin_wanted ? LEDGER_TAKEN_FIN : 0) |
+	       (ledger_number(c->channel) & LEDGER_NUMBER_MASK);
+}
+
 void ledger_write(struct connection *c, bool counts)
 {
 	struct ledger_line *line, said = { 0 };
@@ -120,6 +126,7 @@ void ledger_write(struct connection *c, bool counts)
 	}
 	said.queue_id = c->channel->queue_id;
 	said.number = c->channel->relayed.number;
+	said.taken = taken_of(c);
 	said.proxy_id = c->proxy_id;
 	said.ip_version = c->tcp.ip_version;
 	said.state = c->state;
@@ -181,6 +188,15 @@ void ledger_write_shared(const struct connection *l, uint64_t key, uint32_t rene
 	line->name = key;
 	line->place = renewals;
 	ledger_change_ends(line);
+}
+
+void ledger_write_taken(const struct connection *c)
+{
+	struct ledger_line *line = written(c->tcp.fd);
+
+	if (line)
+		*(volatile uint64_t *)&line->taken = taken_of(c);
+	ledger_in_order();
 }
 
 uint64_t ledger_tenant(const char *name)

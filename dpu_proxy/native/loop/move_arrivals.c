@@ -162,6 +162,7 @@ static bool run_resume(struct worker_state *w, void *argument)
 	if (r->result)
 		return false;
 	move_collect(w, ch, r->tenant, r->how->ticket);
+	ch->heard.number = ledger_came(r->queue_id, 0);
 	ch->moved_epoch = r->how->epoch;
 	ch->moved_ticket = r->how->ticket;
 	ch->identity = r->identity;

@@ -18,6 +18,7 @@
 #include "loop/recover_spilled.h"
 #include "loop/recover_tls.h"
 #include "loop/worker_inside.h"
+#include "processes/heard.h"
 #include "processes/held_arrived.h"
 #include "processes/move.h"
 #include "processes/move_record.h"
@@ -249,6 +250,7 @@ static void recover_one(struct worker_state *w, struct recovering *r, int fd, co
 	written = come.side.accepted_bytes + line->written_from;
 	if (!error && !move_arrive(w, r->tenant, &h, &come)) {
 		recover_spilled_of(fd, line, written, r->tenant, h.key);
+		heard_begins(r->tenant, h.key, line->taken);
 		name(w, r, h.key, line);
 		r->taken++;
 		return;

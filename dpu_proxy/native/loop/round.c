@@ -148,8 +148,10 @@ bool round_send(struct worker_state *w)
 			turn_ends(w, &ch->account, ch->tenant, begun_ns);
 			any = true;
 		}
-		if (ch->dying)
+		if (ch->dying) {
 			channel_end_epoch(ch, false);
+			channel_end_moved(ch, false);
+		}
 		if (ch->dying && !ch->ending)
 			channel_free(ch, false);
 	}

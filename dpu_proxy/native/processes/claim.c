@@ -61,11 +61,11 @@ static bool make_whole(struct parked *p, const struct claim_counts *counts)
 	if (p->state != CONNECTION_ESTABLISHED)
 		return true;
 	if (!was_recovered(p) || (to_host && to_host != returned_bytes(&p->tcp.returned)) ||
-	    (p->tcp.fin_done && (to_tcp || !counts->fin_sent)) || !parked_join_spilled(p, to_tcp))
+	    (p->tcp.fin_done && (to_tcp || !(counts->fin_sent || p->heard.close))) || !parked_join_spilled(p, to_tcp))
 		return false;
 	if (!to_host)
 		returned_free(&p->tcp.returned, p->keyed.tenant);
-	p->tcp.fin_wanted = counts->fin_sent;
+	p->tcp.fin_wanted = counts->fin_sent || p->tcp.fin_done;
 	return !p->tcp.pushed || give_to_protocol(&p->tcp.out);
 }
 

@@ -97,7 +97,7 @@ int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, cons
 
 /* With the lock held: it is this process's, so what waits goes to TCP. Before that the process that has given it may
  * take it back, and sends the same bytes then. */
-static void begin_to_deliver(struct parked *p, struct worker_state *w)
+void move_deliver(struct parked *p, struct worker_state *w)
 {
 	struct epoll_event event = { .events = EPOLLOUT | EPOLLET, .data.ptr = &p->watch };
 
@@ -112,7 +112,7 @@ void move_collect(struct worker_state *w, struct channel *ch, const struct xts_t
 		struct parked *p = k->kind == KEYED_PARKED ? parked_of(k) : NULL;
 
 		if (p && p->moved && k->tenant == t && (k->key ^ ticket) >> 32 == 0 && list_empty(&p->returning)) {
-			begin_to_deliver(p, w);
+			move_deliver(p, w);
 			if (!held_is_parked(p))
 				list_append(&ch->returning, &p->returning);
 		}

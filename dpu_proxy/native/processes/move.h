@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "link/link.h"
+#include "processes/heard.h"
 
 struct channel;
 
@@ -58,6 +59,7 @@ static inline uint64_t move_key(uint64_t ticket, uint32_t proxy_id)
 struct handed;
 struct move_head;
 struct move_note;
+struct parked;
 struct worker_state;
 struct xts_tenant;
 struct xts_resumed;
@@ -70,6 +72,8 @@ int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, cons
 void move_forget_arrived(struct worker_state *w);
 /* Those of this ticket belong to the channel. Takes the lock. */
 void move_collect(struct worker_state *w, struct channel *ch, const struct xts_tenant *t, uint64_t ticket);
+/* With the lock held: what waits goes to TCP from now on. */
+void move_deliver(struct parked *p, struct worker_state *w);
 /* Those of this ticket belong to this channel from now on, and not to its trunk. Takes the lock. */
 void move_pass(struct channel *trunk, struct channel *ch, uint64_t ticket);
 /* Its host has not claimed anything so far, and it goes on to the next process: the next socket that waits for the
@@ -100,6 +104,7 @@ struct move_replayed {
 	struct xts_tenant *tenant; /* a reference */
 	uint64_t ticket, epoch;
 	struct xts_link_replay replay;
+	struct heard_frames heard;
 	bool ended; /* its host has said GOODBYE */
 };
 /* NULL: there is none of this number. */

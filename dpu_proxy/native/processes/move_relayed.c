@@ -32,6 +32,7 @@ static int go_on(struct channel *trunk, struct move_expected *e)
 	ch->moved_ticket = e->of.ticket;
 	ch->identity = e->identity;
 	ch->owner = e->owner;
+	ch->heard = e->of.heard;
 	ch->link.replay = e->of.replay; /* frames that its host has sent since follow those that came before */
 	if (e->died)
 		xts_link_replace(&ch->link, e->of.epoch, e->of.ticket);
@@ -57,7 +58,8 @@ int move_expect(struct channel *trunk, const struct xts_resumed *how)
 		*e = (struct move_expected){ .number = r->number, .owner = r->owner, .died = how->died };
 		e->of = (struct move_replayed){ .tenant = tenant_hold(how->tenants[i]),
 						.ticket = r->ticket,
-						.epoch = r->epoch };
+						.epoch = r->epoch,
+						.heard.number = ledger_came(trunk->queue_id, r->number) };
 		memcpy(&e->identity, how->known + (i + 1u) * sizeof e->identity, sizeof e->identity);
 		if (how->died)
 			registry_moves(e->of.tenant, trunk->worker->now_ns, true);

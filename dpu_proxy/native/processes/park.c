@@ -220,6 +220,8 @@ static bool drain(struct parked *p, struct worker_state *w)
 		return false;
 	}
 	tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, taken.bytes);
+	if (p->heard.settled)
+		p->tcp.accepted_bytes += taken.bytes;
 	w->stats.sent_bytes += taken.bytes;
 	/* It does not wait for the tenant's rate, but others wait the longer. */
 	(void)pacer_reserve(&p->keyed.tenant->pacer, taken.bytes, w->now_ns);

@@ -23,6 +23,14 @@ struct parked {
 	struct list arrived;       /* with that: on the list of these (share_arrived.c) */
 	struct arrived_name *name; /* by which other processes may ask for it; NULL: none (held_arrived.h) */
 	struct spill *spilled; /* of the spill buffer of a process that has died; NULL: nothing (parked_spilled.c) */
+	struct {
+		uint32_t bytes;  /* that its host has sent, modulo 2^32 */
+		uint32_t number; /* of the frame up to which they are counted */
+		bool known : 1;
+		bool torn : 1; /* frames are missing */
+		bool fin : 1, close : 1, abort : 1;
+		bool settled : 1; /* what waits for TCP is all that TCP has not got */
+	} heard;                  /* heard.h */
 	bool watched;
 	uint8_t state;        /* enum connection_state: what it becomes again */
 	bool moved : 1;       /* it has come from another process of the proxy (move.h) */
@@ -67,6 +75,11 @@ void parked_spilled(struct xts_tenant *t, uint64_t key, const uint8_t *data, uin
  * lock held. False: some are missing. */
 bool parked_join_spilled(struct parked *p, uint64_t bytes);
 void parked_drop_spilled(struct parked *p);
+
+/* With the lock held: the channel that was to return the rest of it, or to claim it, has ended. If nothing has come
+ * back there may have been nothing to return, and who takes the connection next knows how much its last process had
+ * read. After a part there was more. */
+void parked_is_left(struct parked *p);
 
 /* With the lock held. It is a member of a shared socket, which has this key. */
 void parked_is_shared(struct parked *p, uint64_t shared_key);

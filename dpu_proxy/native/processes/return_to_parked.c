@@ -73,28 +73,13 @@ bool parked_is_returned(struct channel *ch)
 	return any;
 }
 
-/* With the lock held. If nothing has come back there may have been nothing to return, and who takes the connection next
- * knows how much its last process had read. After a part there was more. What has no returner came from another process
- * of the proxy, and its host has not claimed it. */
-static void is_left_unreturned(struct parked *p)
+void parked_is_left(struct parked *p)
 {
-	if (p->coming.last || !p->returner) {
+	if (p->coming.last) {
 		parked_end(&p->keyed);
 		return;
 	}
 	list_remove(&p->returning);
 	p->returner = NULL;
 	p->died = true;
-}
-
-bool parked_end_one_of(struct channel *ch)
-{
-	bool any;
-
-	registry_lock();
-	any = !list_empty(&ch->returning);
-	if (any)
-		is_left_unreturned(list_entry(ch->returning.next, struct parked, returning));
-	registry_unlock();
-	return any;
 }

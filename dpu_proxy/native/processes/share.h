@@ -325,9 +325,6 @@ void parked_taken(struct connection *c);
 bool parked_return(struct channel *ch, const struct xts_return *m, bool more, const struct batch_entry *e);
 /* Is the host still returning what it has not read of a connection? Takes the lock. */
 bool parked_is_returned(struct channel *ch);
-/* The channel is ending: of connections that it has parked without returning everything it resets one, or, if nothing
- * was returned, leaves it as one whose host has died. False: there is none. Takes the lock. */
-bool parked_end_one_of(struct channel *ch);
 /* Delivers some bytes of the connections on unowned->drains; true: TCP takes more. Takes the lock. */
 bool park_drain(struct list *noted, struct worker_state *w);
 /* Frees stale entries. All events fetched before must have been handled. Takes the lock. */

@@ -85,6 +85,7 @@ static int receive_one(struct channel *ch)
 	switch (xts_link_receive(&ch->link, e->frame.segment[0].iov_base, e->frame.segment[0].iov_len, e->frame.bytes,
 				 ch->worker->now_ns, &head)) {
 	case XTS_LINK_DELIVER:
+		ledger_received(ch);
 		if (head.type == XTS_RELAY_CARRIED && relay_take(ch, &head, &e->frame))
 			return TAKEN_CHEAP; /* a relayed frame: the channel that it is carried to recycles it */
 		kept = carry_out(ch, &head, e);
@@ -190,7 +191,7 @@ bool channel_receive(struct channel *ch)
 		ch->dying = ch->life_fd >= 0;
 	}
 	if (last == TAKEN_NONE && xts_link_replays(&ch->link) && !has_more(ch->queue))
-		xts_link_replay_ends(&ch->link);
+		replay_ends(ch);
 	ch->dying |= relay_has_ended(ch);
 	if (ch->batch_used || ch->dirty_count)
 		channel_flush(ch);

@@ -32,6 +32,17 @@ static void end_connection(struct connection *c, bool reset)
 		connection_free(c, reset || c->announced || c->state == CONNECTION_ESTABLISHED);
 }
 
+/* One of those that its host has not claimed, or has parked and not returned all of. */
+static void end_returning(struct channel *ch)
+{
+	struct connection *c;
+	bool reset = false;
+
+	ch->returning_left = heard_end_one(ch, &c, &reset);
+	if (c)
+		end_connection(c, reset || ch->ending_reset);
+}
+
 /* Ends one lookup, or one connection that the host has parked and will not return any more, or closes one connection,
  * or some of a listener's backlog. A connection that a shared listener has offered to this host, and that the host has
  * not taken, goes to another member. A connection that a listener has accepted and not announced ends with the
@@ -43,7 +54,7 @@ static void end_one(struct channel *ch)
 	if (names_end_one(ch))
 		return;
 	if (ch->returning_left) {
-		ch->returning_left = parked_end_one_of(ch);
+		end_returning(ch);
 		return;
 	}
 	/* the oldest first, since that is the order of orphans */
@@ -64,7 +75,7 @@ static bool has_ended(struct channel *ch)
 	if (!list_empty(&ch->connections) || !list_empty(&ch->names.lookups) || ch->returning_left)
 		return false;
 	identifiers_forget(ch);
-	ch->ending = ch->ending_reset = false;
+	ch->ending = ch->ending_reset = ch->heard.mute = false;
 	continuation_done(ch);
 	return true;
 }
@@ -78,6 +89,14 @@ static bool end_some(struct channel *ch)
 			break;
 	}
 	return true;
+}
+
+static void begin_to_end(struct channel *ch, bool reset)
+{
+	ch->ending = ch->returning_left = true;
+	continuation_cancel(ch);
+	continuation_begin(ch, &(struct continuation){ .resume = end_some });
+	ch->ending_reset |= reset;
 }
 
 static void batch_drop(struct channel *ch)
@@ -111,10 +130,16 @@ void channel_end_epoch(struct channel *ch, bool reset)
 	ledger_channel(ch);
 	xts_headed_no_epoch(ch->queue);
 	ch->worker->stats.channels_up--;
-	ch->ending = ch->returning_left = true;
-	continuation_cancel(ch);
-	continuation_begin(ch, &(struct continuation){ .resume = end_some });
-	ch->ending_reset |= reset;
+	begin_to_end(ch, reset);
+}
+
+/* What has come with the channel, and its host has not claimed: it has ended. */
+void channel_end_moved(struct channel *ch, bool reset)
+{
+	if (!ch->moved_epoch || ch->epoch_live || ch->ending || list_empty(&ch->returning))
+		return;
+	ch->heard.mute = true;
+	begin_to_end(ch, reset);
 }
 
 void channel_free(struct channel *ch, bool reset)
@@ -169,8 +194,8 @@ static void take_over_costs(struct channel *ch)
 void channel_link_opened(struct channel *ch)
 {
 	channel_end_epoch(ch, false); /* the process ended without GOODBYE */
-	if (ch->moved_epoch && ch->moved_epoch != ch->link.epoch)
-		move_unclaimed_end(ch, false); /* it is another process */
+	if (ch->moved_epoch != ch->link.epoch)
+		channel_end_moved(ch, false); /* it is another process */
 	if (ch->moved_epoch != ch->link.epoch)
 		move_expect_none(ch);
 	ch->moved_epoch = 0;
@@ -194,7 +219,7 @@ void channel_link_opened(struct channel *ch)
 /* The host that the process before had has ended, without a HELLO to this process. The next one has another secret. */
 static void moved_has_ended(struct channel *ch)
 {
-	move_unclaimed_end(ch, false);
+	channel_end_moved(ch, ch->link.error != ESHUTDOWN);
 	ledger_channel(ch);
 	xts_headed_no_epoch(ch->queue);
 }

@@ -10,8 +10,11 @@
 /* With the lock held. */
 static void drop(struct parked *p)
 {
+	p->heard.torn = true;
 	tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, p->tcp.out.spill.bytes);
 	spill_free(&p->tcp.out.spill);
+	if (p->heard.settled)
+		p->tcp.fin_wanted = false;
 }
 
 /* Of one host, all that waits for it. */
@@ -32,21 +35,35 @@ struct of_host {
 	struct channel *ch; /* that has what waits for it */
 	struct xts_tenant *tenant;
 	uint64_t ticket;
+	struct heard_frames *heard;
 };
 
-static void keep(const struct of_host *h, uint32_t proxy_id, const struct iovec *iov, int pieces, uint32_t bytes)
+/* With the lock held. */
+static void append(struct parked *p, const struct iovec *iov, int pieces, uint32_t bytes)
+{
+	uint32_t number = p->heard.settled ? (uint32_t)p->tcp.out.sent_bytes + p->tcp.out.spill.bytes : 0;
+
+	if (!tenant_take(p->keyed.tenant, XTS_USE_KEPT_BYTES, bytes)) {
+		drop(p);
+	} else if (spill_append(&p->tcp.out.spill, iov, pieces, number)) {
+		tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, bytes);
+		drop(p);
+	}
+}
+
+static void keep(const struct of_host *h, const struct xts_head *head, const struct iovec *iov, int pieces,
+		 uint32_t bytes)
 {
 	struct parked *p;
 
 	registry_lock();
-	p = parked_of(registry_find(h->tenant, move_key(h->ticket, proxy_id), KEYED_PARKED));
+	p = parked_of(registry_find(h->tenant, move_key(h->ticket, head->id), KEYED_PARKED));
 	if (p && p->moved && p->state == CONNECTION_ESTABLISHED) {
-		if (!tenant_take(p->keyed.tenant, XTS_USE_KEPT_BYTES, bytes))
-			drop(p);
-		else if (spill_append(&p->tcp.out.spill, iov, pieces, 0)) {
-			tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, bytes);
-			drop(p);
-		}
+		heard_more(p, h->heard, bytes, head->flags);
+		if (bytes)
+			append(p, iov, pieces, bytes);
+		if (p->heard.settled)
+			heard_again(p);
 	}
 	registry_unlock();
 }
@@ -57,7 +74,7 @@ static void take(const struct of_host *h, const struct xts_head *head, const str
 	struct iovec iov[XTS_SEGMENTS_MAX];
 	struct xts_send m;
 
-	if (!follows || head->type == XTS_LINK_PART || head->type == XTS_LINK_BUNDLE)
+	if (!heard_frame(h->heard, head, follows) || head->type == XTS_LINK_PART || head->type == XTS_LINK_BUNDLE)
 		drop_all(h->ch, h->ticket);
 	if (head->type != XTS_CMD_SEND)
 		return;
@@ -65,17 +82,15 @@ static void take(const struct of_host *h, const struct xts_head *head, const str
 		drop_all(h->ch, h->ticket);
 		return;
 	}
-	if (!m.length)
-		return;
 	e.bytes = m.length;
-	keep(h, head->id, iov, batch_pieces(&e, iov, XTS_SEGMENTS_MAX), m.length);
+	keep(h, head, iov, batch_pieces(&e, iov, XTS_SEGMENTS_MAX), m.length);
 }
 
 /* --- behind a relay ----------------------------------------------------------------------------------------------- */
 
 static void take_inner(struct channel *trunk, struct move_replayed *of, const struct xts_rx_frame *frame)
 {
-	const struct of_host h = { .ch = trunk, .tenant = of->tenant, .ticket = of->ticket };
+	const struct of_host h = { .ch = trunk, .tenant = of->tenant, .ticket = of->ticket, .heard = &of->heard };
 	const void *first = frame->segment[0].iov_base;
 	struct xts_goodbye goodbye;
 	struct xts_head head;
@@ -99,11 +114,19 @@ static void take_carried(struct channel *trunk, const struct xts_head *head, con
 
 void replay_take(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame, bool follows)
 {
-	const struct of_host h = { .ch = ch, .tenant = ch->tenant, .ticket = ch->moved_ticket };
+	const struct of_host h = { .ch = ch, .tenant = ch->tenant, .ticket = ch->moved_ticket, .heard = &ch->heard };
 
 	if (head->type != XTS_RELAY_CARRIED) {
 		take(&h, head, frame, follows);
 		return;
 	}
 	take_carried(ch, head, frame);
+}
+
+void replay_ends(struct channel *ch)
+{
+	if (!ch->heard.over)
+		heard_deliver(ch);
+	ch->heard.over = true;
+	xts_link_replay_ends(&ch->link);
 }

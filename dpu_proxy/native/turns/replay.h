@@ -30,4 +30,7 @@ struct channel;
 /* A frame of the epoch before. follows: it is the one behind the last. */
 void replay_take(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame, bool follows);
 
+/* All that waited has been received. */
+void replay_ends(struct channel *ch);
+
 #endif

@@ -239,22 +239,30 @@ class ShmChannels:
         sockets = 0
         for client in [client for client in self.clients.values() if client.worker]:
             attached = self._attachment(client.queue_id)
-            if attached is None or client.remove_at:
-                self._forget(client)
-                continue
             try:
-                sockets += self._recover(client, attached.connection.fileno())
+                sockets += self._recover(client, attached)
             except BrokenPipeError:
                 raise  # the workers have died again: the next ones get all channels
             except OSError as error:
-                LOG.error("queue %d: its process attaches again: %s", client.queue_id, error.strerror)
-                self.endpoint.take_back(attached)
+                if attached:
+                    LOG.error("queue %d: its process attaches again: %s", client.queue_id, error.strerror)
+                    self.endpoint.take_back(attached)
+                else:
+                    self._forget(client)
         return sockets
 
-    def _recover(self, client: _Client, life_fd: int) -> int:
+    def _recover(self, client: _Client, attached: Attached | None) -> int:
+        """`attached` None: its process has ended meanwhile. What that had sent is carried out all the same."""
         assert client.worker
-        whose = client.tenant, client.owner
-        return client.worker.recover_channel(client.area.end(PROXY), client.queue_id, whose, life_fd)
+        ended, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        other.close()
+        with ended:
+            life_fd = attached.connection.fileno() if attached else ended.fileno()
+            whose = client.tenant, client.owner
+            sockets = client.worker.recover_channel(client.area.end(PROXY), client.queue_id, whose, life_fd)
+        if client.remove_at:
+            client.remove_at = time.monotonic() + _REMOVE_AFTER_S
+        return sockets
 
     def ends(self) -> dict[int, QueueEnd]:
         """A process that has lost its proxy attaches to another one."""

@@ -40,8 +40,6 @@ from xts_messages.attaching.attach import attach
 from xts_messages.native import ffi, lib
 from xts_messages.wire import wire_table as table
 
-#: Not where frames have heads: a row of faults.md is open.
-IN_COMMON_KINDS = KINDS[:3]
 IN_COMMON = """
 import os, socket, sys
 connections = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(20)]
@@ -65,7 +63,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.parametrize("kind", IN_COMMON_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_a_parent_and_its_child_have_goes_on(kind: str) -> None:
     """Whoever has held the connections, each of them can have them after a crash."""
     with crashing(kind) as where, echo_server(where.place) as port:
@@ -163,7 +161,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("kind", IN_COMMON_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_changes_hands_goes_on(kind: str, crashes: int = 4) -> None:
     """A connection is parked, and taken, all the time, and in between its last holder has ended: a crash ends few, and
     nobody waits for one that has ended."""

@@ -15,12 +15,12 @@ import pytest
 from beds.examples import examples
 from beds.moves import MOVE, answer, ask, claim, is_open, moved, take, take_in, waits
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_lib
-from beds.share import SHARE, client, joined, new_epoch, new_key, port_of, share, shared
+from beds.share import SHARE, client, goodbye, joined, new_epoch, new_key, port_of, share, shared
 from beds.worker import FEATURES, LOOPBACK, Conn, connected, prefixed, receive_exactly
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages.wire import wire_table as table
-from xts_messages.wire.codec import Endpoint
+from xts_messages.wire.codec import Endpoint, Frame, encode
 
 
 @pytest.fixture
@@ -42,6 +42,11 @@ def host(worker: Worker) -> Iterator[ScriptedHost]:
         yield made.open()
 
 
+def of(host: ScriptedHost) -> dict[str, bytes]:
+    """The addresses of its frames."""
+    return {"destination": host.queue.peer_mac, "source": host.queue.local_mac}
+
+
 def test_a_connection_moves_with_what_is_unread(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
     with Worker(tenant=worker.tenant) as next_worker, connected(host, server) as connection:
         connection.send(b"before")
@@ -60,6 +65,32 @@ def test_a_connection_moves_with_what_is_unread(worker: Worker, host: ScriptedHo
             there.read_bytes = len(b"unreadmeanwhile")
             there.close()  # all was read, so this is FIN and no reset
             assert connection.peer.recv(10) == b""
+        left.close()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["all is there", "a message is lost"])
+def test_a_host_that_ends_before_it_claims(
+    worker: Worker, host: ScriptedHost, server: socket.socket, lost: bool
+) -> None:
+    """What it had sent arrives, and then an end, as of any process. What it sends to a process that has left is lost:
+    its peer must not take that for the end."""
+    sent = bytes(1 << 15)
+    with Worker(tenant=worker.tenant) as next_worker, connected(host, server) as connection:
+        connection.peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.send(sent)
+        left = moved(host, worker, next_worker)
+        _, after = next_worker.resume(left.ticket, left.epoch, left.known, features=FEATURES | MOVE)
+        with after:
+            if lost:
+                after.raw(encode(Frame("XTS_CMD_SEND", {}, b"more", id=connection.id, **of(after))))
+            goodbye(after)
+            if lost:
+                with pytest.raises(ConnectionResetError):
+                    receive_exactly(connection.peer, len(sent) + 1)
+            else:
+                assert receive_exactly(connection.peer, len(sent)) == sent
+                assert connection.peer.recv(1) == b""
+            next_worker.wait(lambda s: s.connections == 0, "connections remain")
         left.close()
 
 

@@ -20,9 +20,9 @@ from xts_messages.wire import wire_table as table
 
 RESUME = table.FEATURES["RESUME"][0]
 #: struct ledger_line
-LINE = struct.Struct("=IIIBBBxIIQQQQQIIQII8x")
+LINE = struct.Struct("=IIIBBBxIIQQQQQIIQII8xQ24x")
 #: struct ledger_relayed: taken, queue_id, number, sequence, live, epoch
-PAGE = struct.Struct("=III4xI4xB7xQ")
+PAGE = struct.Struct("=III4xI4x4xB3xQ")
 SO_COOKIE = 57
 #: The first channel of a worker.
 QUEUE = 0
@@ -59,12 +59,14 @@ class Line:
     name: int = 0
     tls: int = 0
     number: int = 0
+    #: bytes, and the frame up to which they are counted
+    taken: int = 0
 
     def packed(self) -> bytes:
         numbers = self.sequence, self.queue_id, self.proxy_id, self.state, self.ip_version, self.flags
         sizes = self.kernel_send, self.kernel_receive, self.cookie, self.read_from, self.written_from
         place = self.place, self.place_received, self.place_frames
-        return LINE.pack(*numbers, *sizes, *place, self.keep_ms, self.name, self.tls, self.number)
+        return LINE.pack(*numbers, *sizes, *place, self.keep_ms, self.name, self.tls, self.number, self.taken)
 
 
 def cookie_of(sock: socket.socket) -> int:
@@ -377,7 +379,7 @@ def relayed(worker: Worker) -> None:
 
 
 if __name__ == "__main__":
-    assert LINE.size == 96
+    assert LINE.size == 128
     assert worker_lib.xts_ledger_make(8192, 16) == 0
     with Worker() as one:
         globals()[sys.argv[1]](one)
