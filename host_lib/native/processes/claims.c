@@ -29,13 +29,20 @@ void claims_forget(struct channel *c)
 	c->move.count = c->move.claimed = c->move.unanswered = 0;
 }
 
+/* Of a listener that is shared again first, that gets its protocols first, or that its program has closed: what it is
+ * given then would be nobody's. */
+static bool promises_nothing(const struct xts_sock *s)
+{
+	return s->own.shared || asked_pushes(s) || (kind_of(s)->accepts && !s->open);
+}
+
 uint32_t move_promises(struct xts_sock *s)
 {
 	uint32_t window = s->grant.window ? s->grant.window : WINDOW_BYTES_MIN,
 		 taken = s->cold->accept_count + s->unread + pdu_credits(s);
 
 	xts_credit_grant_init(&s->grant, window);
-	s->grant.outstanding = taken < window && !s->own.shared && !asked_pushes(s) ? window - taken : 0;
+	s->grant.outstanding = taken < window && !promises_nothing(s) ? window - taken : 0;
 	s->grant.unadvertised = 0;
 	s->consumed = 0;
 	return s->grant.outstanding;
@@ -168,8 +175,12 @@ static bool goes_on(struct xts_sock *s)
 	if (!kind_of(s)->takes_pending(s))
 		return false;
 	s->own.offered = false; /* it is this process's now */
-	if (s->own.shared)
+	if (s->own.shared) {
 		share_once_more(s);
+	} else if (s->cold->sharing.stays && s->cold->sharing.key) { /* closed: the others join it by its key */
+		s->cold->sharing.key_is_lost = true;
+		s->todo |= TODO_SHARE;
+	}
 	if (s->own.common)
 		s->todo |= TODO_SHARE; /* the key may be a new one, of which the process before has not heard */
 	if (s->todo)

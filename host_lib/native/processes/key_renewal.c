@@ -131,7 +131,7 @@ bool key_may_be_heard(struct xts_sock *s, int attempt)
 uint64_t key_to_say(const struct xts_sock *s)
 {
 	const struct channel *c = s->stack->channel;
-	bool may_be_old = share_by_key(s) && (s->cold->sharing.key_is_told || !s->open);
+	bool may_be_old = share_by_key(s) && !s->cold->sharing.key_is_lost && (s->cold->sharing.key_is_told || !s->open);
 
 	return may_be_old && c && c->link.features & XTS_FEATURE_RENEW_KEY ? 0 : s->cold->sharing.key;
 }

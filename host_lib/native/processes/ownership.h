@@ -55,6 +55,7 @@ struct sharing {
 	uint64_t accepting_ns; /* when this process last waited for it or accepted */
 	bool key_is_told;      /* the proxy has it from this member */
 	bool key_settles;      /* it is a new one, which the proxy is told once more */
+	bool key_is_lost;      /* closed, and the proxy's next process has not been told its key */
 	uint8_t listens_told;  /* enum listens_told: what LISTENING has said since this process began to join it */
 	struct xts_sock *shared_next;
 

@@ -150,6 +150,7 @@ int share_send(struct xts_sock *s)
 	wipe(&m.key, sizeof m.key);
 	s->todo &= (uint8_t)~TODO_SHARE;
 	s->cold->sharing.key_is_told = true;
+	s->cold->sharing.key_is_lost = false;
 	kind_of(s)->share_sent(s);
 	return 0;
 }

@@ -135,7 +135,7 @@ else:
 """
 
 
-@pytest.mark.parametrize("kind", KINDS[:-1])  # not "repeated": a row of faults.md is open
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_fork_under_way_leaves_the_child_its_listener(kind: str) -> None:
     with crashing(kind) as where, where.place.program(["-c", FORKS, where.place.address], PATIENT) as process:
         assert process.stdin

@@ -78,8 +78,7 @@ bool tls_resumable_bind(struct tls_context *context, const struct tls_asker *ask
 		  add_settings(ctx, &asker->config->settings);
 
 	if (ok && p->verify != TLS_VERIFY_NOT) {
-		const struct tls_trust *trust =
-			tls_config_trust(asker->config, p->trust, asker->tenant, asker->queue_id);
+		const struct tls_trust *trust = tls_config_trust(asker->config, p->trust, asker->tenant, asker->queue_id);
 
 		ok = EVP_DigestUpdate(ctx, trust->digest, sizeof trust->digest) == 1;
 	}
