@@ -8,7 +8,10 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from beds import examples  # noqa: F401  (the profile of hypothesis)
+from beds import (
+    examples,  # noqa: F401  (the profile of hypothesis)
+    stretched_limits,
+)
 from beds.authority import Authority, tls_tables
 from beds.children import share_import_path
 from beds.lab import raise_or_skip
@@ -24,6 +27,16 @@ for convention in CONVENTIONS:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in all that a script has a shell run in the background: the programs that tests start would heed no Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    stretched_limits.of_labs()
+    stretched_limits.of_tests(config)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    stretched_limits.of_marked(items)
 
 
 def pytest_collection_finish() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from beds.patience import SLOWER
 from xts_lab.demo import everything_on
 
 from . import disturbance
@@ -22,7 +23,7 @@ from .programs import Attackers, Program, carried_out
 from .scene import ECHO_PORT, OTHER_USER, Scene, cores, module, raised
 from .scheduler_trace import NOTHING, scheduler_trace
 
-_END_S = 60.0
+_END_S = 60.0 * SLOWER
 _SETTLE_S = 0.5
 #: For what ends with an attack outside of the proxy: processes, and queues that the agent opens again.
 _CALM_S = 0.3

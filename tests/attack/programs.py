@@ -13,10 +13,12 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from beds.patience import SLOWER
+
 from .scene import Scene, module
 
-_READY_S = 60.0
-_END_S = 60.0
+_READY_S = 60.0 * SLOWER
+_END_S = 60.0 * SLOWER
 
 
 class Program:

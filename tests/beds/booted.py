@@ -17,8 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-START_S = 60.0
-COMMAND_S = 120.0
+from beds.patience import SLOWER
+
+START_S = 60.0 * SLOWER
+COMMAND_S = 120.0 * SLOWER
 #: In a mount namespace of its own: files and control groups as the machine is to see them.
 BEGIN = """
 set -e

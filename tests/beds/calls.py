@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from beds.libc_structs import PollFd
+from beds.patience import SLOWER
 
-DEADLINE_S = 10.0
+DEADLINE_S = 10.0 * SLOWER
 SIOCOUTQ = 0x5411
 EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD = 1, 2, 3
 

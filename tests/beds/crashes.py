@@ -29,6 +29,7 @@ from beds.authority import Authority
 from beds.dialogues import echo_server, peer_address
 from beds.operated_proxy import NO_METRICS, running, wait
 from beds.operated_tls import identity, trust
+from beds.patience import SLOWER
 from beds.ready import readable
 from beds.restarts import Ethernet, Place, SharedMemory
 
@@ -65,7 +66,7 @@ class Crashing:
             process_tree.stop(self.before)
             before(self.before)
         os.kill(self.before, number)
-        assert readable(ended, 10)
+        assert readable(ended, 10 * SLOWER)
         os.close(ended)
 
     def announced(self, count: int) -> None:
@@ -122,7 +123,7 @@ def crashing(kind: str, crashes_max: int = 1000) -> Iterator[Crashing]:
         if kind == "lossy":
             set_cables(place.lab.card, Cable(loss_ppm=10_000, duplicate_ppm=5_000))
         if queues:
-            wait(lambda: any(row["pid"] for row in bed.status()["channels"]), "the relay", 20)
+            wait(lambda: any(row["pid"] for row in bed.status()["channels"]), "the relay", 20 * SLOWER)
         yield bed
 
 

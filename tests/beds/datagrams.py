@@ -15,7 +15,8 @@ from xts_messages.wire import wire_table as table
 from xts_messages.wire.codec import Endpoint, flags
 from xts_messages.wire.datagram import Datagram
 
-from beds.scripted_host import ScriptedHost, Worker
+from beds.patience import SLOWER
+from beds.scripted_host import NEVER_MS, ScriptedHost, Worker
 
 LOOPBACK = "127.0.0.1"
 WINDOW = table.DATAGRAM_WINDOW_DEFAULT
@@ -49,7 +50,7 @@ def udp_peer(host: str = LOOPBACK, **options: int) -> socket.socket:
     for name, value in options.items():
         made.setsockopt(socket.SOL_SOCKET, getattr(socket, name), value)
     made.bind((host, 0))
-    made.settimeout(5)
+    made.settimeout(5 * SLOWER)
     return made
 
 
@@ -112,7 +113,7 @@ class Udp:
         for at in range(0, len(raw), part):
             self.message(raw[at : at + part], more=at + part < len(raw))
 
-    def take(self, timeout_ms: int = 5000) -> codec.Frame:
+    def take(self, timeout_ms: int = NEVER_MS) -> codec.Frame:
         """The next message about the socket; the account is kept."""
         frame = self.host.receive(timeout_ms)
         assert frame.id == self.number, frame
@@ -139,7 +140,7 @@ class Udp:
         self.granted += self.owing
         self.owing = 0
 
-    def receive(self, timeout_ms: int = 5000, *, credit: bool = True) -> Datagram:
+    def receive(self, timeout_ms: int = NEVER_MS, *, credit: bool = True) -> Datagram:
         """The next datagram."""
         while not self.ready:
             self.take(timeout_ms)

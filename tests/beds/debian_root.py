@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from beds.patience import SLOWER
+
 SUITE = "bookworm"
 #: systemd, its bus, and the tools that tests use in it: no library of ours is among what these need.
 MACHINE = ("systemd-sysv", "dbus", "curl", "iproute2", "procps")
@@ -21,7 +23,7 @@ MACHINE = ("systemd-sysv", "dbus", "curl", "iproute2", "procps")
 OFFERED = ("nginx-light",)
 TOP = Path(__file__).parents[2]
 PLACE = TOP / "build/packages"
-BUILD_S = 600
+BUILD_S = 600 * SLOWER
 
 
 @contextmanager

@@ -13,9 +13,10 @@ from pathlib import Path
 from xts_messages.attaching.attachments import Grant, NotReady, Peer, Queues
 from xts_messages.attaching.endpoint import Endpoint
 
+from beds.patience import SLOWER
 from beds.ready import readable
 
-STOP_S = 20.0
+STOP_S = 20.0 * SLOWER
 
 
 class OfferingEndpoint:

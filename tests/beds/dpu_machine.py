@@ -28,6 +28,7 @@ from typing import Any, Self
 from xts_lab import netns
 
 from beds.dpu_switch import CARD_PORT, HOST_PORT, SWITCH, Switch
+from beds.patience import EMULATED
 
 TOP = Path(__file__).resolve().parents[2]
 ROOT = TOP / "build/arm64/root"
@@ -42,7 +43,7 @@ CONFIGURATION, TOKEN_KEY = "/etc/xts/xts-proxy.toml", "/etc/xts/token.key"
 SECOND = "xts-proxy@second"
 SECOND_CONFIGURATION, SECOND_CONTROL = "/etc/xts/xts-proxy-second.toml", "/run/xts/second.sock"
 #: The machine is some 20 times slower than this one, and its tests share this one's cores.
-BOOT_S, COMMAND_S = 600.0, 120.0
+BOOT_S, COMMAND_S = 120.0 * EMULATED, 24.0 * EMULATED
 
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x400454CA, 0x0002, 0x1000, 0x4000
 
@@ -126,7 +127,7 @@ class Dpu:
     def _halt(self) -> None:
         (self.folder / "machine/requests/end").touch()
         try:
-            self._process.wait(30)
+            self._process.wait(30 * EMULATED)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -230,14 +231,14 @@ class Dpu:
         log = self.folder / "agent"
         with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
             try:
-                until = time.monotonic() + 20
+                until = time.monotonic() + 20 * EMULATED
                 while "ready" not in log.read_text():
                     assert process.poll() is None and time.monotonic() < until, log.read_text()
                     time.sleep(0.02)
                 yield endpoint
             finally:
                 process.terminate()
-                process.wait(20)
+                process.wait(20 * EMULATED)
 
     def environment(self, endpoint: str) -> dict[str, str]:
         return os.environ | {"XTS_ENDPOINT": endpoint}

@@ -13,13 +13,14 @@ from pathlib import Path
 from xts_lab import netns
 
 from beds.dpu_machine import DEVICE_ADDRESS, HOST, NET, SERVER_ADDRESS, Dpu, entered
+from beds.patience import EMULATED
 
 PROGRAMS = Path(__file__).parents[1] / "dpu/programs"
 RULES = str(PROGRAMS / "everything.rules")
 XTS = str(Path(sys.executable).with_name("xts"))
 #: Of the server in the network.
 PORT = 8090
-SECONDS = 120.0
+SECONDS = 24.0 * EMULATED
 
 
 def under_xts(name: str, *arguments: object) -> list[str]:
@@ -60,7 +61,7 @@ def ends(process: subprocess.Popen[str]) -> None:
 def transferred(dpu: Dpu, endpoint: str, count: int) -> str:
     command = under_xts("transfer.py", SERVER_ADDRESS, PORT, count)
     env = dpu.environment(endpoint)
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120 * EMULATED, check=False)
     return done.stdout.strip() or done.stderr
 
 
@@ -69,7 +70,7 @@ def visit(port: int) -> bytes:
     with netns.inside(NET):
         made = socket.socket()
     with made:
-        made.settimeout(30)
+        made.settimeout(6 * EMULATED)
         made.connect((DEVICE_ADDRESS, port))
         made.sendall(b"a visitor")
         return made.recv(100)

@@ -16,6 +16,7 @@ from typing import Self
 
 from xts_lab import card, netns
 
+from beds.patience import SLOWER
 from beds.ready import readable
 
 SWITCH = "xts-dpu-switch"
@@ -24,7 +25,7 @@ BRIDGE = "bridge0"
 HOST_PORT, CARD_PORT = "port0", "port1"
 #: What the ports call the ends of their cables.
 TO_HOST, TO_CARD = "host", "card"
-START_S = 20.0
+START_S = 20.0 * SLOWER
 
 
 class Switch:

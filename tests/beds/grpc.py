@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import grpc
 import hpack
 
+from beds.patience import SLOWER
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 5, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS, PADDED = 0x01, 0x01, 0x04, 0x08
@@ -170,8 +172,8 @@ def grpc_client(port: int, payloads: list[bytes]) -> Iterator[list[bytes]]:
     def call() -> None:
         with grpc.insecure_channel(f"127.0.0.1:{port}", _OPTIONS) as channel:
             unary = channel.unary_unary("/t.T/Backwards")
-            answers.extend(unary(payload, timeout=20) for payload in payloads)
-            answers.extend(channel.stream_stream("/t.T/Twice")(iter(payloads), timeout=20))
+            answers.extend(unary(payload, timeout=20 * SLOWER) for payload in payloads)
+            answers.extend(channel.stream_stream("/t.T/Twice")(iter(payloads), timeout=20 * SLOWER))
 
     client = threading.Thread(target=call)
     client.start()

@@ -10,14 +10,15 @@ import pytest
 from xts_messages.wire import codec
 from xts_messages.wire.codec import flags
 
-from beds.scripted_host import WINDOW, ScriptedHost
+from beds.patience import SLOWER
+from beds.scripted_host import NEVER_MS, WINDOW, ScriptedHost
 from beds.share import KEEP_MS, LOOPBACK
 
 
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
     with socket.create_server((LOOPBACK, 0)) as made:
-        made.settimeout(5)
+        made.settimeout(5 * SLOWER)
         yield made
 
 
@@ -52,7 +53,7 @@ class Connection:
         self.credits += frame.fields["post_credits"]
         return frame
 
-    def receive(self, timeout_ms: int = 5000) -> codec.Frame:
+    def receive(self, timeout_ms: int = NEVER_MS) -> codec.Frame:
         return self.take(self.host.receive(timeout_ms))
 
     def grant(self, credits: int) -> None:
@@ -71,7 +72,7 @@ def connected(host: ScriptedHost, server: socket.socket, window: int = WINDOW) -
     number, ack = host.connect(LOOPBACK, server.getsockname()[1], window)
     assert ack.error == 0
     peer, _ = server.accept()
-    peer.settimeout(5)
+    peer.settimeout(5 * SLOWER)
     return Connection(host, number, ack.fields["proxy_id"], ack.fields["post_credits"]), peer
 
 

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 
 from xts_lab.lab import Lab
 
+from beds.patience import SLOWER
 from beds.preload import ALL, PreloadBed, preload_library
 from beds.real_programs import DPU4
 
-PATIENCE_S = 20.0
+PATIENCE_S = 20.0 * SLOWER
 UDP = "use xts udp_receiver *:*\nuse xts udp_connect *:*\nuse xts udp_sender *:*\n"
 STRICT = {"XTS_STRICT": "1"}
 PEERS = Path(__file__).resolve().parents[1] / "system" / "interposer" / "programs" / "peers.py"
@@ -59,7 +60,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
     finally:
         process.terminate()
         try:
-            process.communicate(timeout=10)
+            process.communicate(timeout=10 * SLOWER)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
@@ -129,4 +130,4 @@ class InLab:
             yield
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(10 * SLOWER)

@@ -18,7 +18,9 @@ import grpc
 from xts_kubernetes import device_plugin_pb2 as plugin_messages
 from xts_kubernetes import pod_resources_pb2 as pod_messages
 
-DEADLINE_S = 20.0
+from beds.patience import SLOWER
+
+DEADLINE_S = 20.0 * SLOWER
 
 
 def wait_for(reached: Callable[[], object], what: str) -> None:

@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from xts_lab.lab import Lab
 
 from beds.echo_server import ECHO
+from beds.patience import SLOWER
 from beds.ready import readable
 
-LINE_S = 20.0
+LINE_S = 20.0 * SLOWER
 
 #: Exchanges messages with the server whose port is its argument, once now and again for each line that it reads. Says
 #: how that went: "ok", the kind of its queue and the queue's number, or the error.
 PROGRAM = """
 import sys
 import xts_socket
+from beds.patience import SLOWER
 
 def exchange(port):
-    with xts_socket.create_connection(("198.18.0.2", port), timeout=8) as s:
+    with xts_socket.create_connection(("198.18.0.2", port), timeout=8 * SLOWER) as s:
         for size in (100, 3000, 50000):
             s.sendall(b"x" * size)
             got = 0
@@ -48,10 +50,11 @@ while True:
 BULK = """
 import hashlib, random, sys, threading
 import xts_socket
+from beds.patience import SLOWER
 
 size = int(sys.argv[2])
 data = random.Random(7).randbytes(size)
-with xts_socket.create_connection(("198.18.0.2", int(sys.argv[1])), timeout=30) as s:
+with xts_socket.create_connection(("198.18.0.2", int(sys.argv[1])), timeout=30 * SLOWER) as s:
     sender = threading.Thread(target=s.sendall, args=(data,))
     sender.start()
     digest, left = hashlib.sha256(), size
@@ -110,7 +113,7 @@ def attached(lab: Lab, port: int, stack: ExitStack) -> Attached:
 def echoed_whole(lab: Lab, port: int) -> None:
     """A process of the host sends many bytes to the echo server and gets the same back, both at once."""
     command = [sys.executable, "-c", BULK, str(port), str(BULK_BYTES)]
-    done = lab.run("host", command, capture_output=True, text=True, timeout=60)
+    done = lab.run("host", command, capture_output=True, text=True, timeout=60 * SLOWER)
     assert done.returncode == 0, done.stderr
     sent, received = done.stdout.split()
     assert sent == received

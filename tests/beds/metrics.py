@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+from beds.patience import SLOWER
+
 
 def scrape(path: Path) -> str:
     """What is answered, with the head of HTTP."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10)
+        connection.settimeout(10 * SLOWER)
         connection.connect(str(path))
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         with connection.makefile("rb") as answer:

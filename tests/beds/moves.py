@@ -11,6 +11,7 @@ from xts_messages.wire import record_table
 from xts_messages.wire import wire_table as table
 from xts_proxy.upgrade.handover import private_memory
 
+from beds.patience import SLOWER
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_ffi, worker_lib
 
 MOVE = table.FEATURES["MOVE"][0]
@@ -49,7 +50,7 @@ def waits(worker: Worker, urgency: int = 0, queue: int = 0, within_ms: int = WIT
 
 def take(worker: Worker, queue: int = 0) -> Left:
     """All pieces, as they come; with sockets there is one."""
-    out, deadline = worker_ffi.new("struct xts_moved *"), time.monotonic() + 5
+    out, deadline = worker_ffi.new("struct xts_moved *"), time.monotonic() + 5 * SLOWER
     left, private_fd = Left(), private_memory()
     while True:
         assert time.monotonic() < deadline, "the channel is not left"

@@ -20,6 +20,8 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
+from beds.patience import SLOWER
+
 TTL = 60
 ZONE = "example.test."
 IPV4, IPV6 = "198.18.0.2", "fd18::2"
@@ -124,7 +126,7 @@ class NameServer:
 
     def _connection(self, sock: socket.socket) -> None:
         with sock, contextlib.suppress(OSError, struct.error):
-            sock.settimeout(5)
+            sock.settimeout(5 * SLOWER)
             (length,) = struct.unpack(">H", sock.recv(2, socket.MSG_WAITALL))
             message = self._note(sock.recv(length, socket.MSG_WAITALL), "tcp", sock.getpeername()[1])
             what = _what(message)

@@ -19,8 +19,10 @@ from xts_messages.queues.shm import create_shm
 from xts_messages.wire import codec
 from xts_messages.wire import wire_table as table
 
+from beds.patience import SLOWER
+
 WINDOW = 64 * 1024
-PATIENCE_S = 10.0
+PATIENCE_S = 10.0 * SLOWER
 
 
 class OneProcessProxy:

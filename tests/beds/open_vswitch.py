@@ -13,8 +13,10 @@ from unittest import mock
 
 from xts_lab import netns
 
+from beds.patience import SLOWER
+
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-_START_S = 20
+_START_S = int(20 * SLOWER)
 
 
 def missing() -> str:

@@ -21,11 +21,12 @@ from xts_proxy.status import control_socket
 from xts_proxy.supervisor import sandbox
 
 from beds.metrics import scrape
+from beds.patience import SLOWER
 from beds.ready import readable
 from beds.scripted_host import ScriptedHost
 
 PROXY = [sys.executable, "-m", "xts_proxy"]
-START_S = 10.0
+START_S = 10.0 * SLOWER
 #: For running(), where nobody asks for metrics: no process for them, and nothing of what only that imports.
 NO_METRICS: dict[str, Any] = {"metrics": "off"}
 
@@ -73,7 +74,7 @@ class Proxy:
         finally:
             attachment.close()
 
-    def ended(self, timeout_s: float = 30) -> int:
+    def ended(self, timeout_s: float = 30 * SLOWER) -> int:
         return self.process.wait(timeout_s)
 
 
@@ -84,7 +85,7 @@ def user_to_become() -> str:
     return account.pw_name
 
 
-def wait(reached: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
+def wait(reached: Callable[[], Any], what: str, timeout_s: float = 30.0 * SLOWER) -> None:
     deadline = time.monotonic() + timeout_s
     while not reached():
         assert time.monotonic() < deadline, f"no {what} in {timeout_s} s"

@@ -19,6 +19,7 @@ from xts_lab.topology import XTS_MTU
 
 from beds import debian_root
 from beds.booted import Machine, cable
+from beds.patience import SLOWER
 
 HOST = ("libxts1", "python3-xts", "xts-common", "xts-agent", "xts-tools")
 DEVICE = ("libxts1", "python3-xts", "xts-common", "xts-proxy", "xts-tools")
@@ -125,7 +126,7 @@ def _network(pid: int | str) -> str:
     return str(Path(f"/proc/{pid}/ns/net").readlink())
 
 
-def wait(reached: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+def wait(reached: Callable[[], object], what: str, timeout_s: float = 30.0 * SLOWER) -> None:
     deadline = time.monotonic() + timeout_s
     while not reached():
         assert time.monotonic() < deadline, f"no {what} in {timeout_s} s"

@@ -13,10 +13,11 @@ from pathlib import Path
 from xts_lab import topology
 
 from beds.operated_proxy import PROXY, wait, write_config
+from beds.patience import SLOWER
 from beds.restarts import Ethernet, Place, SharedMemory
 
 UNSHARE = ["unshare", "--mount", "--mount-proc", "--pid", "--fork", "--cgroup", "--kill-child"]
-STARTS_S = 30.0
+STARTS_S = 30.0 * SLOWER
 
 
 class Pod:

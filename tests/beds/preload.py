@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from beds.patience import SLOWER
 from beds.proxy_process import ProxyProcess, running_proxy
 
-RUN_S = 60.0
+RUN_S = 60.0 * SLOWER
 # The proxy of these tests is on this very host: what it offers are loopback addresses, which the default rules leave
 # to the kernel.
 ALL = "use xts tcp_client *:*\nuse xts tcp_server *:*\n"
@@ -97,7 +98,7 @@ class PreloadBed:
         finally:
             process.terminate()
             try:
-                process.communicate(timeout=10)
+                process.communicate(timeout=10 * SLOWER)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from beds.patience import SLOWER
+
 
 def below(pid: int) -> Iterator[tuple[str, int]]:
     """Name and number of each process that descends from one, as far as it lives."""
@@ -40,7 +42,7 @@ def named(pid: int, name: str) -> list[int]:
     return [child for found, child in below(pid) if found == name]
 
 
-def one(pid: int, name: str, seconds: float = 10, other_than: int = 0) -> int:
+def one(pid: int, name: str, seconds: float = 10 * SLOWER, other_than: int = 0) -> int:
     """The process of this name that descends from one, as soon as there is just one."""
     deadline = time.monotonic() + seconds
     while len(found := [child for child in named(pid, name) if child != other_than]) != 1:
@@ -56,7 +58,7 @@ def _states(pid: int) -> Iterator[str]:
             yield (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
-def stop(pid: int, seconds: float = 10) -> None:
+def stop(pid: int, seconds: float = 10 * SLOWER) -> None:
     """Stops it; when this returns, none of its threads runs. One of them has to take the signal first, and on a busy
     machine the others go on until that one gets a processor."""
     os.kill(pid, signal.SIGSTOP)

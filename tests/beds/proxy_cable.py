@@ -17,6 +17,7 @@ from xts_bpf.device import DeviceQueues
 from xts_messages.wire.codec import flags
 
 from beds.operated_proxy import Proxy, running
+from beds.patience import SLOWER
 from beds.restarts import SharedMemory
 from beds.scripted_host import ScriptedHost
 from beds.upgrades import OverSharedMemory
@@ -104,7 +105,7 @@ def exchange(host: ScriptedHost, server: socket.socket) -> None:
     assert ack.error == 0
     peer, _ = server.accept()
     with peer:
-        peer.settimeout(5)
+        peer.settimeout(5 * SLOWER)
         sent = os.urandom(min(int(host.link.largest_message), 60_000) - 100)
         host.send("XTS_CMD_SEND", sent, id=ack.fields["proxy_id"])
         with peer.makefile("rb") as stream:

@@ -14,10 +14,11 @@ from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_lab.places import end
 from xts_proxy.status.control_socket import workers_pid
 
+from beds.patience import SLOWER
 from beds.ready import readable
 
-READY_S = 60.0  # an emulated machine loads modules of the kernel meanwhile
-STOP_S = 10.0
+READY_S = 60.0 * SLOWER
+STOP_S = 10.0 * SLOWER
 
 
 @dataclass(frozen=True, slots=True)

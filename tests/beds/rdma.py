@@ -22,6 +22,7 @@ from xts_messages.queues.queue_kinds import HOST, PROXY, RDMA, QueueOptions
 from xts_messages.queues.rdma import RdmaEnd
 from xts_messages.queues.rdma_cm import Connection, Options, connect
 
+from beds.patience import SLOWER
 from beds.queued_links import QueuedLinks
 
 ACCEPTOR = Path(__file__).parents[1] / "vm" / "programs" / "rdma_acceptor.py"
@@ -30,7 +31,7 @@ ADDRESSES = {"rxe": "10.9.0.1", "siw": "10.9.1.1"}
 _SERVICES = itertools.count(7700)
 #: The software devices of the kernel: their module, and the interface that they are put on.
 DEVICES = {"rxe": "rdma_rxe", "siw": "siw"}
-PATIENCE_S = 60.0
+PATIENCE_S = 12.0 * SLOWER
 
 
 class Device:
@@ -90,7 +91,7 @@ def unlimited_memory() -> None:
 
 
 def _run(*words: str) -> None:
-    subprocess.run(words, check=True, timeout=60)
+    subprocess.run(words, check=True, timeout=12 * SLOWER)
 
 
 def _ip(*words: str) -> None:
@@ -127,7 +128,7 @@ class Acceptor(AbstractContextManager["Acceptor"]):
     def __exit__(self, *_: object) -> None:
         self.socket.close()
         try:
-            self.process.wait(5)
+            self.process.wait(2 * SLOWER)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

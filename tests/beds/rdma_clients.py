@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from beds.patience import SLOWER
 from beds.rdma_products import PATIENCE_S, Products
 from beds.ready import readable
 
@@ -32,7 +33,7 @@ class Client:
         line = self.process.stdout.readline().strip() if readable(self.process.stdout, PATIENCE_S) else ""
         if not line:
             self.process.kill()
-            raise AssertionError(self.process.communicate(timeout=60)[1] + self.both.log_of_both())
+            raise AssertionError(self.process.communicate(timeout=12 * SLOWER)[1] + self.both.log_of_both())
         return line
 
     def go_on(self) -> None:
@@ -41,7 +42,7 @@ class Client:
         self.process.stdin.flush()
 
     def ends(self) -> None:
-        told = self.process.communicate(timeout=120)[1]
+        told = self.process.communicate(timeout=24 * SLOWER)[1]
         assert self.process.returncode == 0, told + self.both.log_of_both()
 
 

@@ -23,11 +23,12 @@ from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.attaching.attach import Listing, list_attachments
 from xts_proxy.status import control_socket
 
+from beds.patience import SLOWER
 from beds.rdma_wire import Wire
 from beds.ready import readable
 
 #: The processor is emulated, and may have half a core: imports take seconds, and a start a minute or two.
-PATIENCE_S = 240.0
+PATIENCE_S = 48.0 * SLOWER
 XTS = Path(sys.executable).with_name("xts")
 PORT = 8600
 

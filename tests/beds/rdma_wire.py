@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from beds.patience import SLOWER
 from beds.rdma import Device, modules_missing, unlimited_memory
 
 ADDRESSES = {"rxe": ("10.9.2.1", "10.9.2.2"), "siw": ("10.9.3.1", "10.9.3.2")}
@@ -117,7 +118,7 @@ def _behind(said: str, word: str) -> Iterator[str]:
 
 
 def _run(*words: str) -> str:
-    return subprocess.run(words, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(words, check=True, timeout=12 * SLOWER, stdout=subprocess.PIPE, text=True).stdout
 
 
 def _ip(*words: str) -> None:
@@ -126,4 +127,4 @@ def _ip(*words: str) -> None:
 
 def _quietly(*words: str) -> None:
     """It may have been done already, for the other kind."""
-    subprocess.run(words, check=False, timeout=60, capture_output=True)
+    subprocess.run(words, check=False, timeout=12 * SLOWER, capture_output=True)

@@ -22,10 +22,12 @@ from typing import Any
 import pytest
 from xts_lab.lab import Lab
 
+from beds.patience import SLOWER
+
 NET4, NET6 = "198.18.0.2", "fd18::2"  # the peer outside
 DPU4, DPU6 = "198.18.0.1", "fd18::1"  # the device: where servers of the host are reached
 KERN4, KERN6 = "198.18.1.2", "fd18:1::2"  # the host without us
-START_S = 30.0
+START_S = 30.0 * SLOWER
 
 
 def need(*programs: str) -> str:
@@ -78,7 +80,7 @@ class Bed:
         """The namespace of a role."""
         return "kern" if role == "host" and self.queue == "kernel" else role
 
-    def run(self, role: str, *command: str, check: bool = True, timeout: float = 60, **options: Any) -> str:
+    def run(self, role: str, *command: str, check: bool = True, timeout: float = 60 * SLOWER, **options: Any) -> str:
         """Runs a command to its end: on `host` under the interposer, elsewhere as it is. Returns its output."""
         line = self.offloaded(*command) if role == "host" else list(command)
         done = self.lab.run(
@@ -116,7 +118,7 @@ class Bed:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             try:
-                process.wait(10)
+                process.wait(10 * SLOWER)
             except subprocess.TimeoutExpired:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -132,7 +134,7 @@ class Bed:
             with self.lab.inside(self.place(role)):
                 probe = socket.socket(family, socket.SOCK_STREAM)
             with probe:
-                probe.settimeout(1)
+                probe.settimeout(1 * SLOWER)
                 return probe.connect_ex((address, port)) == 0
 
         try:

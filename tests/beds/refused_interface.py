@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from xts_lab import topology
 from xts_lab.lab import Lab
 
+from beds.patience import SLOWER
 
-def refusal_of_agent(lab: Lab, made: Sequence[str], timeout_s: float = 20) -> subprocess.CompletedProcess[str]:
+
+def refusal_of_agent(lab: Lab, made: Sequence[str], timeout_s: float = 20 * SLOWER) -> subprocess.CompletedProcess[str]:
     """Makes the interface "other0" in the network of the lab (`made`: behind `ip link add`), and starts an agent there,
     which has to end by itself."""
 

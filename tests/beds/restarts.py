@@ -24,6 +24,7 @@ from xts_lab.wire import Wire
 from beds import process_tree
 from beds.lab import raise_or_skip
 from beds.operated_proxy import NO_METRICS, Proxy, running, wait
+from beds.patience import SLOWER
 from beds.preload import preloaded
 
 ROLES = ("tcp_client", "tcp_server", "udp_sender", "udp_receiver", "udp_connect")
@@ -102,7 +103,7 @@ class Place(ABC):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
 
-    def connect(self, port: int, timeout_s: float = 1.0) -> socket.socket:
+    def connect(self, port: int, timeout_s: float = 1.0 * SLOWER) -> socket.socket:
         with self.network():
             made = socket.socket()
         made.settimeout(timeout_s)
@@ -113,7 +114,7 @@ class Place(ABC):
             raise
         return made
 
-    def datagram(self, port: int, data: bytes = b"question", timeout_s: float = 0.3) -> bytes:
+    def datagram(self, port: int, data: bytes = b"question", timeout_s: float = 0.3 * SLOWER) -> bytes:
         """What a UDP server answers."""
         with self.network():
             made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -217,7 +218,7 @@ class Ethernet(Place):
                 process_tree.kill(process_tree.one(record.pid, name))
         else:
             os.kill(record.pid, signal.SIGTERM if how == "stop" else signal.SIGKILL)
-        wait(lambda: not record.alive, "end of the proxy", 20)
+        wait(lambda: not record.alive, "end of the proxy", 20 * SLOWER)
         self._up = False
 
     def end_agent(self) -> None:

@@ -16,9 +16,11 @@ from xts_bpf.device import DeviceQueues
 from xts_messages.attaching.attach import Listing
 from xts_messages.queues.queue import Queue
 
+from beds.patience import SLOWER
 from beds.veth_wire import Wire
 
 NOBODY = 65534
+TAKE_MS = int(3000 * SLOWER)
 
 #: Attaches, says so, and echoes every frame with the stations exchanged.
 ECHO = """
@@ -36,7 +38,7 @@ with attach(sys.argv[1]) as a:
 """
 
 
-def until(condition: Callable[[], object], seconds: float = 5) -> None:
+def until(condition: Callable[[], object], seconds: float = 5 * SLOWER) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -95,7 +97,7 @@ class Running:
             user=uid,
             group=uid,
             extra_groups=[],
-            timeout=20,
+            timeout=20 * SLOWER,
             check=False,
         )
         assert done.returncode == 1
@@ -120,7 +122,7 @@ class Running:
         return goodbye_frame(self.wire.host_mac, self.wire.device_mac, 0x855B, epoch)
 
 
-def take(queue: Queue, timeout_ms: int = 3000) -> bytes:
+def take(queue: Queue, timeout_ms: int = TAKE_MS) -> bytes:
     frame = queue.wait(timeout_ms)
     data = bytes(frame)
     frame.recycle()
@@ -155,4 +157,4 @@ def start_agent(wire: Wire, endpoint: str, *options: str, log: Path | None = Non
 def stop(process: subprocess.Popen[str]) -> int:
     with process:
         process.terminate()
-        return process.wait(10)
+        return process.wait(10 * SLOWER)

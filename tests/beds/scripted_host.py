@@ -22,8 +22,10 @@ from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib
 from xts_proxy.tenants.tenants import POOLS, RESOURCES
 
+from beds.patience import SLOWER
+
 WINDOW = 64 * 1024
-NEVER_MS = 5000
+NEVER_MS = int(5000 * SLOWER)
 
 
 def now_ns() -> int:
@@ -215,7 +217,7 @@ class Worker:
 
     def wait(self, reached: Any, what: str) -> None:
         """Waits until a condition on the worker's figures holds."""
-        deadline = time.monotonic() + 20  # 5 s were too few where eight files share two cores under ASan
+        deadline = time.monotonic() + 20 * SLOWER  # 5 s were too few where eight files share two cores under ASan
         while not reached(self.stats()):
             assert time.monotonic() < deadline, what
             time.sleep(0.001)
@@ -258,7 +260,7 @@ class ScriptedHost:
 
     def open(self) -> Self:
         """Opens the link and waits for the answer."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 5 * SLOWER
         while not self.up and self.link.state != lib.XTS_LINK_DOWN:
             self.pump(10)
             assert time.monotonic() < deadline, "no answer to HELLO"
@@ -273,7 +275,7 @@ class ScriptedHost:
         """Sends a message, properly sealed; waits for a frame credit."""
         message = codec.Frame(name, fields, payload, flags=flags, error=error, id=id)
         frame = bytearray(codec.encode(message))
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 5 * SLOWER
         while not lib.xts_link_credits(self.link):
             self.pump(10)
             assert time.monotonic() < deadline and self.up, "no frame credit"
@@ -318,7 +320,7 @@ class ScriptedHost:
 
     def wait_down(self) -> int:
         """Waits for the end of the link; its errno."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 5 * SLOWER
         while self.up:
             self.pump(10)
             assert time.monotonic() < deadline, "the link is still up"

@@ -21,8 +21,10 @@ from xts_messages.wire import codec
 from xts_messages.wire.codec import Endpoint as Address
 from xts_messages.wire.codec import Frame
 
+from beds.patience import SLOWER
+
 WINDOW = 64 * 1024
-PATIENCE_S = 10.0
+PATIENCE_S = 10.0 * SLOWER
 PEER = Address.of("198.18.0.2", 80)
 LOCAL = Address.of("198.18.0.1", 43210)
 #: With these the library makes a listener again.

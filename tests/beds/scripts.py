@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from beds.patience import SLOWER
 from beds.ready import readable
 
 Function = TypeVar("Function", bound=Callable[..., None])
 #: A script ends after SCRIPT_S and says where it was. Of several, none is started after START_S: the last has ended, or
 #: was killed, before RUN_S are over, which whoever runs the program waits, and which is less than pytest's timeout.
-SCRIPT_S, KILL_S, START_S, RUN_S = 45, 50.0, 30.0, 90.0
+SCRIPT_S, KILL_S, START_S, RUN_S = 45 * SLOWER, 50.0 * SLOWER, 30.0 * SLOWER, 90.0 * SLOWER
 
 _settings: dict[str, dict[str, Callable[..., None]]] = {}
 

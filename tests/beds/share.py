@@ -16,6 +16,7 @@ from xts_messages.wire import codec
 from xts_messages.wire import wire_table as table
 from xts_messages.wire.codec import Endpoint, flags
 
+from beds.patience import SLOWER
 from beds.scripted_host import WINDOW, ScriptedHost, Worker
 
 LOOPBACK = "127.0.0.1"
@@ -137,7 +138,7 @@ def joined(host: ScriptedHost, key: int, credits: int = 0) -> Listener:
 
 def client(port: int) -> socket.socket:
     made = socket.create_connection((LOOPBACK, port), 5)
-    made.settimeout(5)
+    made.settimeout(5 * SLOWER)
     return made
 
 
@@ -160,7 +161,7 @@ def goodbye(host: ScriptedHost, error: int = 0) -> None:
     )
 
 
-def refused(port: int, timeout_s: float = 5) -> bool:
+def refused(port: int, timeout_s: float = 5 * SLOWER) -> bool:
     """Waits until nobody listens there."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -12,11 +12,12 @@ from typing import Self
 
 from xts_lab.loopback import ALLOW_LOOPBACK
 
+from beds.patience import SLOWER
 from beds.ready import readable
 from beds.scripts import RUN_S
 
 SYSTEM = Path(__file__).resolve().parents[1] / "system"
-START_S = 20.0
+START_S = 20.0 * SLOWER
 
 
 def library() -> str:

@@ -10,7 +10,9 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 
-DEADLINE_S = 60.0
+from beds.patience import SLOWER
+
+DEADLINE_S = 60.0 * SLOWER
 #: What decides over colours and widths. A test says each of them.
 CONVENTIONS = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM", "COLORTERM")
 

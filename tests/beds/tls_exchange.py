@@ -14,10 +14,12 @@ import select
 import ssl
 from contextlib import suppress
 
+from beds.patience import SLOWER
+
 PART = 1 << 16
 
 
-def exchange(s: ssl.SSLSocket, data: bytes, timeout_s: float = 20.0) -> bytes:
+def exchange(s: ssl.SSLSocket, data: bytes, timeout_s: float = 20.0 * SLOWER) -> bytes:
     """Sends data and receives as many bytes meanwhile. What was received: less than that when the peer ended."""
     sent, got, view = 0, bytearray(), memoryview(data)
     s.setblocking(False)

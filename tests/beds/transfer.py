@@ -3,8 +3,9 @@ compares what comes back with what it has sent. It says "begun", and at last "as
 
 TRANSFER = """
 import hashlib, os, sys, threading, xts_socket
+from beds.patience import SLOWER
 piece, sent, came = os.urandom(50_000), hashlib.sha256(), hashlib.sha256()
-with xts_socket.create_connection(("198.18.0.2", int(sys.argv[1])), timeout=20) as sock:
+with xts_socket.create_connection(("198.18.0.2", int(sys.argv[1])), timeout=20 * SLOWER) as sock:
     def receive():
         while data := sock.recv(65536):
             came.update(data)

@@ -23,6 +23,8 @@ from xts_messages.wire.ulp_attributes import Offer, UlpError, Value, decode_erro
 from xts_messages.wire.ulps import BY_NAME, FAULTS, ULPS
 from xts_proxy._native import ffi, lib
 
+from beds.patience import SLOWER
+
 RECEIVE, SEND, BOTH = 1, 2, 3
 #: Off unless the operator names them; here they are named.
 OPTIONAL = tuple(ulp.name for ulp in ULPS if ulp.optional)
@@ -119,7 +121,7 @@ class UlpBed:
         self.stack = out[0]
         self.local, self.peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.local.setblocking(False)
-        self.peer.settimeout(5)
+        self.peer.settimeout(5 * SLOWER)
 
     def __enter__(self) -> UlpBed:
         return self
@@ -375,7 +377,7 @@ class UlpBed:
             if not data:
                 break
             received += data
-        self.peer.settimeout(5)
+        self.peer.settimeout(5 * SLOWER)
         return bytes(received)
 
     def peer_close(self) -> None:

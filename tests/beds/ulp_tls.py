@@ -22,6 +22,7 @@ import pytest
 from xts_proxy._native import ffi, lib
 
 from beds.authority import Authority, Issued
+from beds.patience import SLOWER
 from beds.ready import readable
 from beds.ulp import UlpBed
 
@@ -38,7 +39,7 @@ VERSIONS = pytest.mark.parametrize("version", [ONE_TWO, ONE_THREE])
 _WHY_BYTES = 256
 #: UINT32_MAX of tls_config.h.
 ANY_TENANT = 0xFFFFFFFF
-_HANDSHAKE_S = 10
+_HANDSHAKE_S = 10 * SLOWER
 
 
 def server_context(*issued: Issued, **settings: Any) -> ssl.SSLContext:
@@ -231,11 +232,11 @@ class TlsBed(UlpBed):
             with socket.create_server(("127.0.0.1", 0)) as listener:
                 self.peer = socket.create_connection(listener.getsockname())
                 accepted = listener.accept()[0]
-            self.peer.settimeout(5)
+            self.peer.settimeout(5 * SLOWER)
         self.local = accepted
         self.local.setblocking(False)
 
-    def wait(self, timeout_s: float = 5) -> None:
+    def wait(self, timeout_s: float = 5 * SLOWER) -> None:
         """For something at our end."""
         assert readable(self.local, timeout_s), "nothing comes"
 

@@ -17,10 +17,11 @@ from xts_lab.wire import Wire
 from xts_proxy.status import control_socket
 
 from beds.operated_proxy import NO_METRICS, PROXY, Proxy, running, wait
+from beds.patience import SLOWER
 from beds.ready import readable
 from beds.restarts import Ethernet, Place, SharedMemory
 
-UPGRADE_S = 20.0
+UPGRADE_S = 20.0 * SLOWER
 
 
 class Upgrading(ABC):

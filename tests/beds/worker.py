@@ -16,7 +16,8 @@ from xts_messages.wire import codec, ulps
 from xts_messages.wire import wire_table as table
 from xts_messages.wire.codec import flags
 
-from beds.scripted_host import WINDOW, ScriptedHost, Worker
+from beds.patience import SLOWER
+from beds.scripted_host import NEVER_MS, WINDOW, ScriptedHost, Worker
 
 LOOPBACK = "127.0.0.1"
 MORE = flags("MORE")
@@ -40,7 +41,7 @@ def host(worker: Worker) -> Iterator[ScriptedHost]:
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
     with socket.create_server((LOOPBACK, 0)) as made:
-        made.settimeout(5)
+        made.settimeout(5 * SLOWER)
         yield made
 
 
@@ -73,7 +74,7 @@ class Conn:
     def ioctl(self, request: str, payload: bytes = b"") -> codec.Frame:
         return self.host.ioctl(request, payload, self.id, self.number)
 
-    def receive(self, timeout_ms: int = 5000) -> codec.Frame:
+    def receive(self, timeout_ms: int = NEVER_MS) -> codec.Frame:
         """The next message about data; the account is kept."""
         frame = self.host.receive(timeout_ms)
         assert frame.name in ("XTS_REPLY_RECV", "XTS_REPLY_RECV_PDU") and frame.id == self.number, frame
@@ -83,13 +84,13 @@ class Conn:
     def give_credits(self, count: int) -> None:
         self.host.send("XTS_CMD_SEND", id=self.id, post_credits=count)
 
-    def receive_data(self, timeout_ms: int = 5000) -> codec.Frame:
+    def receive_data(self, timeout_ms: int = NEVER_MS) -> codec.Frame:
         """The next message that is more than credits."""
         while not (frame := self.receive(timeout_ms)).payload and frame.name == "XTS_REPLY_RECV" and not frame.flags:
             pass
         return frame
 
-    def read(self, timeout_ms: int = 5000, *, credit: bool = True) -> codec.Frame:
+    def read(self, timeout_ms: int = NEVER_MS, *, credit: bool = True) -> codec.Frame:
         """The next message with data, read at once."""
         frame = self.receive_data(timeout_ms)
         self.read_bytes += len(frame.payload)
@@ -165,7 +166,7 @@ def connected(host: ScriptedHost, server: socket.socket, *pushes: dict[str, Any]
     _, ack = host.connect(LOOPBACK, server.getsockname()[1], window, id, number)
     assert ack.error == 0, ack
     peer, _ = server.accept()
-    peer.settimeout(5)
+    peer.settimeout(5 * SLOWER)
     return Conn(host, number, ack.fields["proxy_id"], ack.fields["post_credits"], peer)
 
 
@@ -181,7 +182,7 @@ def receive_exactly(peer: socket.socket, count: int) -> bytes:
 
 def wait_for(reached: Callable[[], bool], what: str) -> None:
     """Asks until it is so."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 5 * SLOWER
     while not reached():
         assert time.monotonic() < deadline, what
         time.sleep(0.001)

@@ -17,6 +17,7 @@ from beds.authority import Authority
 from beds.dpu_machine import DEVICE_ADDRESS, NET, SERVER_ADDRESS, Dpu
 from beds.dpu_programs import PORT, ask, running, says, transferred, until, visit
 from beds.name_server import IPV4, NameServer
+from beds.patience import EMULATED
 from xts_lab import netns
 
 pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.afxdp, pytest.mark.timeout(4800)]
@@ -132,7 +133,7 @@ def test_tls_of_a_server(dpu: Dpu, endpoint: str, identities: None) -> None:
         assert says(process) == "up"
         with netns.inside(NET):
             made = socket.socket()
-        made.settimeout(60)
+        made.settimeout(12 * EMULATED)
         made.connect((DEVICE_ADDRESS, TLS_PORT))
         with context.wrap_socket(made, server_hostname="localhost") as visitor:
             visitor.sendall(b"over TLS")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from beds.patience import SLOWER
 from beds.ready import readable
 from bench.native_programs import NATIVE as BENCH_NATIVE
 from bench.native_programs import TOP, compile_program, libxts_directory
@@ -88,10 +89,10 @@ class End:
         errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 -- closed by close()
         process = spawn(role, command, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
         end = cls(name, process, errors, {})
-        end.answer("listening", 10)
+        end.answer("listening", 10 * SLOWER)
         return end
 
-    def ask(self, command: str, timeout_s: float = 10) -> dict[str, Any]:
+    def ask(self, command: str, timeout_s: float = 10 * SLOWER) -> dict[str, Any]:
         """Gives a command and returns the answer's figures."""
         self.say(command)
         return self.answer(command, timeout_s)

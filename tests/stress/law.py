@@ -14,10 +14,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from beds.patience import SLOWER
+
 from .beds import Bed
 from .ends import StressError
 
-_SETTLE_S = 3.0
+_SETTLE_S = 3.0 * SLOWER
 _OPEN = ("ESTAB", "CLOSE-WAIT", "FIN-WAIT", "LAST-ACK")
 
 #: Figures that go on while nothing moves: how long it waits, and TCP's own times.

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beds.authority import Authority
+from beds.patience import SLOWER
 from xts_lab.lab import Lab
 from xts_proxy.status.control_socket import workers_pid
 
@@ -122,7 +123,7 @@ class Bed:
         assert self.peer.stdout.readline() == "done\n"
 
     def end(self, process: subprocess.Popen[str], kind: str) -> None:
-        process.communicate(timeout=100)
+        process.communicate(timeout=100 * SLOWER)
         assert process.returncode == (-9 if kind == "killed" else 0), (kind, process.returncode)
 
     def round(self, at_once: int = AT_ONCE) -> None:

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from beds.patience import SLOWER
+
 from . import beds, law
 from .ends import BUILT, End, StressError, build
 from .settings import Settings
@@ -18,7 +20,7 @@ _LOOK_S = 0.25
 _DUMPED = 40
 _QUIET_EVERY_S = 2.0
 #: At the end, beyond what one connection may stand still: its own end is to report that first.
-_DRAIN_MORE_S = 30.0
+_DRAIN_MORE_S = 30.0 * SLOWER
 #: What processes may grow beyond what windows and spill buffers account for.
 _SLACK_BYTES = 24 << 20
 #: To which a busy connection's window grows by default, in both directions.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from beds.lab import skip_without_lab
+from beds.patience import SLOWER
 
 from stress import session
 from stress.beds import LOOPBACK
@@ -156,7 +157,7 @@ def _two_ends(host: Settings, peer: Settings) -> tuple[str, str]:
         for end in ends:
             end.say("")
         for end in ends:
-            end.process.wait(20)
+            end.process.wait(20 * SLOWER)
         return ends[0].said(), ends[1].said()
     finally:
         for end in ends:

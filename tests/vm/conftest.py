@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TypeVar, cast
 
 import pytest
+from beds.patience import SLOWER
 from beds.rdma import Acceptor, Device
 from beds.rdma_wire import Wire
 
@@ -81,7 +82,7 @@ def echo() -> Iterator[tuple[int, int]]:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    asyncio.run_coroutine_threadsafe(end(), loop).result(60)
+    asyncio.run_coroutine_threadsafe(end(), loop).result(12 * SLOWER)
     loop.call_soon_threadsafe(loop.stop)
     running.join()
     loop.run_until_complete(asyncio.sleep(0))  # closes them

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beds.patience import SLOWER
 from beds.rdma import PATIENCE_S, Acceptor, Device, Pair, until_readable
 from xts_messages._native import ffi, lib
 from xts_messages.queues.queue import Queue
@@ -251,7 +252,7 @@ def test_a_descriptor_of_another_kind_is_refused(device: Device) -> None:
 
 def test_the_limit_of_locked_memory_is_named(device: Device) -> None:
     words = [sys.executable, str(PROGRAMS / "rdma_locked.py"), str(device.ifindex)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=12 * SLOWER, check=False)
     assert "a limit of 65536 bytes (LimitMEMLOCK)" in done.stdout, done.stdout + done.stderr
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from beds.patience import SLOWER
 from beds.rdma_clients import NOBODY, Client, Echo, echoes, processes
 from beds.rdma_products import XTS, Products, products, until
 from beds.rdma_wire import Wire
@@ -144,7 +145,7 @@ def test_a_host_that_is_not_among_them(wire: Wire) -> None:
         until(lambda: both.queue()["refused"] >= 2, "that it comes again")
         assert not both.queue()["connected"]
         client = both.run(sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 9))")
-        told = client.communicate(timeout=120)[1]
+        told = client.communicate(timeout=24 * SLOWER)[1]
         assert client.returncode and "there is no relay (the RDMA peer is not there, or does not want to" in told, told
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from beds.patience import SLOWER
 from beds.rdma_clients import Client, Echo, echoes, processes
 from beds.rdma_products import Products, products, until
 from beds.rdma_wire import Wire
@@ -112,7 +113,7 @@ def test_an_interface_that_is_switched_off(wire: Wire, hasty: Products, echo: Ec
             getattr(wire, end).delete()
             getattr(wire, end).add()
     if wire.kind == "rxe" and end == "dpu":  # which its proxy does not survive
-        assert hasty.proxy.process and hasty.proxy.process.wait(60) == 1
+        assert hasty.proxy.process and hasty.proxy.process.wait(12 * SLOWER) == 1
         hasty.proxy.start()
     served_again(hasty, client, echo)
 
@@ -137,7 +138,7 @@ def test_a_device_of_the_dpu_that_is_removed_and_added(wire: Wire, both: Product
     wire.dpu.delete()
     try:
         assert both.proxy.process
-        assert both.proxy.process.wait(60) == 1
+        assert both.proxy.process.wait(12 * SLOWER) == 1
     finally:
         wire.dpu.add()
     assert "the RDMA device was removed" in both.proxy.said()
