@@ -106,8 +106,7 @@ def test_clients_on_two_workers(directory: Path, kind: str, records: str) -> Non
     read after the handshake, by a thread: the next connection may be too early for it on a busy machine."""
     with two_workers(directory, records) as proxy, Server(kind) as server, ExitStack() as stack:
         clients = [stack.enter_context(program(proxy, "connect", str(server.port))) for _ in range(2)]
-        wait(lambda: server.resumed.count(False) >= 2, "connections of both")
-        assert workers_of_channels(proxy) == {0, 1}
+        wait(lambda: server.resumed.count(False) >= 2 and workers_of_channels(proxy) == {0, 1}, "connections of both")
         seen = len(server.resumed)
         wait(lambda: len(server.resumed) >= seen + 16, "more of them")
         assert [outcome(one)[1] for one in clients] == [[], []]
