@@ -25,6 +25,7 @@ OF_THE_BUILD = {"XTS_WERROR", "XTS_SANITIZE", "XTS_DEBUG", "XTS_VISITED_STATES",
 #: Read by tests alone, of what the tests themselves set for their own programs, or of the system.
 OF_TESTS = {
     "PORT",
+    "VM_QEMU",
     "TEST_CLOCK",
     "BENCH_NAME",
     "CHAOS_PAUSE_S",
