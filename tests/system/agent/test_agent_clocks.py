@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from beds.lab import raise_or_skip
+from beds.patience import SLOWER
 from xts_lab.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -53,7 +54,7 @@ class Clocks:
     def attach(self) -> str:
         """Why a process could not attach; "": it could."""
         command = [sys.executable, "-m", "xts_lab.crossing"]
-        done = self.lab.run("host", command, capture_output=True, text=True, timeout=30)
+        done = self.lab.run("host", command, capture_output=True, text=True, timeout=30 * SLOWER)
         return "" if done.returncode == 0 else str(done.stderr)
 
 

@@ -13,12 +13,13 @@ from typing import IO
 import pytest
 from beds.echo_server import ECHO
 from beds.lab import raise_or_skip
+from beds.patience import SLOWER
 from beds.ready import readable
 from xts_lab.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
-LINE_S = 20.0
+LINE_S = 20.0 * SLOWER
 #: One request after the other on one connection, for as long as it goes well; each hundredth is told.
 CLIENT = """
 import itertools, os, sys
@@ -71,7 +72,7 @@ def kill_agent(lab: Lab) -> None:
     record = lab.record("agent")
     assert record
     os.kill(record.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 5 * SLOWER
     while record.alive:
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -95,6 +96,8 @@ def test_connections_outlive_agents(lab: Lab, end: Callable[[Lab], None]) -> Non
                 lab.start_agent()
                 for _ in range(3):
                     line(first)
-                done = lab.run("host", ["python", "-c", ONCE, port], capture_output=True, text=True, timeout=30)
+                done = lab.run(
+                    "host", ["python", "-c", ONCE, port], capture_output=True, text=True, timeout=30 * SLOWER
+                )
                 assert done.returncode == 0, done.stderr
             line(first)

@@ -10,6 +10,7 @@ import pytest
 from beds import process_tree
 from beds.lab import raise_or_skip
 from beds.metrics import scrape, value
+from beds.patience import SLOWER
 from xts_lab.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -70,7 +71,7 @@ def test_queues_and_what_processes_have_done(lab: Lab) -> None:
         attaches = value(during, "xts_agent_attaches_total", result="ok")
         assert attaches == value(before, "xts_agent_attaches_total", result="ok") + 1
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(10 * SLOWER) == 0
     after = agent()
     assert value(after, "xts_host_processes", uid=uid) == 0
     for name in ("xts_host_sent_bytes_total", "xts_host_received_bytes_total"):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from beds.lab import raise_or_skip
+from beds.patience import SLOWER
+from beds.queue_keeper import KEEPER, NOBODY
 from beds.ready import readable
 from xts_lab.lab import Lab
 from xts_proxy.status import control_socket
@@ -24,49 +26,12 @@ users = ["65534"]
 action = "allow"
 tenants = ["nobodys", "default"]
 """
-NOBODY = """
-import os, sys
-os.setgroups([])
-os.setresgid(65534, 65534, 65534)
-os.setresuid(65534, 65534, 65534)
-"""
 LISTENER = """
 import sys, time
 import xts_socket as socket
 with socket.create_server(("198.18.0.1", 0)):
     print("listening", flush=True)
     sys.stdin.read()
-"""
-#: Opens its link, ends the attachment and keeps the queue; then sends HELLO with what it has: as before, with another
-#: epoch, and without a token.
-KEEPER = """
-from xts_messages.wire import codec
-from xts_messages.attaching.attach import attach
-a = attach(os.environ["XTS_ENDPOINT"])
-
-def say(name, body=b"", **fields):
-    frame = codec.Frame(name, fields, destination=a.queue.peer_mac, source=a.queue.local_mac)
-    a.queue.send(codec.encode(frame) if not body else codec.encode(frame)[:24] + body)
-
-def token():
-    head = codec.encode(codec.Frame("XTS_LINK_FRAME_ACK", {}, destination=a.queue.peer_mac, source=a.queue.local_mac))
-    a.queue.send(head[:14] + bytes([23]) + bytes(9) + a.token)
-
-def hello(epoch):
-    say("XTS_LINK_HELLO", version=1, frame_window=64, largest_message=61440, epoch=epoch, pid=os.getpid())
-
-token()
-hello(a.epoch)
-print(a.queue_id, flush=True)
-sys.stdin.readline()
-os.close(a.fileno())
-sys.stdin.readline()
-for epoch in (a.epoch + 1, a.epoch):
-    token()
-    hello(epoch)
-hello(a.epoch + 2)
-print("said", flush=True)
-sys.stdin.read()
 """
 
 
@@ -85,7 +50,7 @@ def channels(lab: Lab) -> list[dict[str, Any]]:
 
 
 def wait(reached: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 10 * SLOWER
     while not reached():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
@@ -97,7 +62,7 @@ def program(lab: Lab, script: str) -> subprocess.Popen[str]:
 
 def line(process: subprocess.Popen[str]) -> str:
     assert process.stdout
-    assert readable(process.stdout, 20)
+    assert readable(process.stdout, 20 * SLOWER)
     return process.stdout.readline().strip()
 
 
@@ -115,7 +80,7 @@ def test_the_users_of_a_host_are_tenants_of_their_own(lab: Lab) -> None:
         for process in (nobodys, roots):
             assert process.stdin
             process.stdin.close()
-            assert process.wait(20) == 0
+            assert process.wait(20 * SLOWER) == 0
 
 
 def test_who_keeps_a_queue_opens_nothing_with_it(lab: Lab) -> None:

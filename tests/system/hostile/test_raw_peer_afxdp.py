@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from beds.lab import raise_or_skip
+from beds.patience import SLOWER
 from xts_lab.lab import Lab
 from xts_lab.wire import Wire
 from xts_messages.wire import codec
@@ -78,7 +79,7 @@ def total(lab: Lab, name: str) -> int:
 
 
 def wait(reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 5 * SLOWER
     while not reached():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
@@ -97,7 +98,7 @@ def echo_port(lab: Lab) -> Iterator[int]:
 
 def serves(lab: Lab, port: int) -> None:
     done = lab.run(
-        "host", ["python", "-c", CLIENT, "198.18.0.2", str(port)], timeout=30, capture_output=True, text=True
+        "host", ["python", "-c", CLIENT, "198.18.0.2", str(port)], timeout=30 * SLOWER, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
 
@@ -141,7 +142,7 @@ def test_the_devices_network_stack_sees_nothing_but_messages(lab: Lab) -> None:
         sniffer.bind(("xtsd0", 3))
         frames = [frame.hex() for frame in (arp, ipv4, tagged, message)]
         script = ["python", "-c", OTHERS, *frames]
-        done = lab.run("host", script, timeout=30, capture_output=True, text=True)
+        done = lab.run("host", script, timeout=30 * SLOWER, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         wait(lambda: total(lab, "dropped_early") > before, "the message did not arrive")
         sniffer.setblocking(False)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from beds.patience import SLOWER
 from beds.preload import preload_library
 from xts_lab.lab import Lab
 
@@ -58,8 +59,8 @@ def test_an_answer_leaves_though_the_program_goes_on_computing(lab: Lab, tmp_pat
     try:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
-        lab.run("net", [sys.executable, "-c", CLIENT, "198.18.0.1", port, seen], timeout=60)
-        _, said = server.communicate(timeout=30)
+        lab.run("net", [sys.executable, "-c", CLIENT, "198.18.0.1", port, seen], timeout=60 * SLOWER)
+        _, said = server.communicate(timeout=30 * SLOWER)
     finally:
         server.kill()
         server.wait()

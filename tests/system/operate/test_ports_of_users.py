@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from beds.lab import raise_or_skip
+from beds.patience import SLOWER
 from xts_lab.lab import Lab
 
 pytestmark = pytest.mark.root
@@ -31,7 +32,7 @@ def outcomes(lab: Lab, how: str) -> dict[str, list[str]]:
         [sys.executable, PROGRAM, how],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=100 * SLOWER,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

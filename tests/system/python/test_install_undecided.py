@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from beds.patience import SLOWER
 from beds.real_programs import NET4
 from xts_lab.lab import Lab
 
@@ -19,7 +20,7 @@ RULES = "use xts udp_receiver *:*\nuse xts udp_connect *:*\nuse xts udp_sender *
 RECEIVING = ["recv", "recv_within_time", "recvfrom", "recvmsg"]
 OTHERS = ["time_goes_on", "late_in_select", "shut_down_by_the_program"]
 POLLING = ["poll", "select_of_the_c_library", "epoll"]
-RUN_S = 30
+RUN_S = 30 * SLOWER
 
 
 @pytest.fixture
