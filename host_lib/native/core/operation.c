@@ -3,6 +3,7 @@
 
 #include "core/channel.h"
 #include "core/wait.h"
+#include "processes/next_proxy.h"
 
 static int get_turn(struct operation *op)
 {
@@ -43,9 +44,15 @@ int operation_goes_on(struct operation *op, int r)
 		r = without_wait(op, r);
 		if (r != STEP_WAITS)
 			return r < 0 ? r : 0;
-		if (!op->blocking)
+		if (!op->blocking && !(op->sends && next_proxy.wait_for_room(s)))
 			return -EAGAIN;
+		if (!socket_is_open(s, op->id))
+			return -EBADF;
 		op->pumped = false;
+		if (!op->blocking) {
+			r = STEP_AGAIN;
+			continue;
+		}
 		r = op->sends ? wait_to_send(s, op->deadline_ns, op->spins) :
 				wait_to_receive(s, op->deadline_ns, op->spins);
 		if (r)

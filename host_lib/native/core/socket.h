@@ -105,6 +105,8 @@ struct xts_sock {
 	bool cut : 1;
 	/* another process of the proxy has it, and will say so (processes/next_proxy.h); `opening` is set, too */
 	bool claiming : 1;
+	/* claiming: it had room for what its program sends, and will have (move_has_room()) */
+	bool had_room : 1;
 	bool lost : 1; /* its channel has died */
 	/* its channel has died, and it is made again (processes/again.c) */
 	bool away : 1;

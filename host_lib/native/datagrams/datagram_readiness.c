@@ -2,6 +2,7 @@
 #include <sys/epoll.h>
 
 #include "core/channel.h"
+#include "processes/next_proxy.h"
 #include "core/received_data.h"
 #include "datagrams/datagrams.h"
 #include "core/outbox.h"
@@ -22,6 +23,8 @@ static bool is_writable(struct xts_sock *s)
 		enough = DATAGRAM_CREDITS_MAX;
 	if (enough < s->datagrams->wanted)
 		enough = s->datagrams->wanted;
+	if (move_has_room(s))
+		return true;
 	if (s->credits >= enough && channel_can_send(s->stack) && !(s->todo & TODO_DATA)) {
 		s->datagrams->wanted = 0;
 		return true;

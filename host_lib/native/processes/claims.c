@@ -193,7 +193,7 @@ bool move_claimed(struct xts_sock *s, uint32_t post_credits, uint16_t error)
 {
 	struct channel *c = s->stack->channel;
 
-	s->claiming = false;
+	s->claiming = s->had_room = false;
 	if (c->move.unanswered && !--c->move.unanswered && !move_is_claiming(&c->move))
 		claims_forget(c);
 	if (!error && !message_credits(s, post_credits))

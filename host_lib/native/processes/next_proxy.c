@@ -176,6 +176,7 @@ static void wait_for_claim(struct xts_sock *s, bool died)
 {
 	s->proxy_id = 0;
 	s->opening = s->claiming = true;
+	s->had_room |= s->credits && s->credits >= socket_credits_worth_waiting_for(s);
 	s->credits = s->peer_window = 0;
 	s->in_deficit = false;
 	s->todo &= TODO_DATA | TODO_FIN | TODO_CLOSE;
@@ -332,6 +333,33 @@ void move_settle(struct stack *st)
 			return;
 }
 
+bool move_has_room(const struct xts_sock *s)
+{
+	const struct channel *c = s->stack->channel;
+
+	if (!c || s->pushing || s->cold->ulps.handshaking)
+		return false;
+	return s->claiming ? s->had_room :
+			     c->move.acked && s->credits && s->credits >= socket_credits_worth_waiting_for(s);
+}
+
+static bool wait_for_room(struct xts_sock *s)
+{
+	uint64_t until_ns = now_ns() + SETTLE_NS;
+	uint32_t id = s->id;
+	uint16_t nobody = 0;
+
+	if (!move_has_room(s))
+		return false;
+	while (socket_is(s, id) && move_has_room(s) && now_ns() < until_ns)
+		if (wait_for(s->stack, &nobody, now_ns() + SETTLE_LOOK_NS, false) == -ENOBUFS)
+			break;
+	if (!socket_is(s, id) || !move_has_room(s))
+		return true;
+	s->had_room = false;
+	return false;
+}
+
 const struct next_proxy next_proxy = {
 	.look_first = look_first,
 	.ack = ack,
@@ -339,5 +367,6 @@ const struct next_proxy next_proxy = {
 	.tick = tick,
 	.restarts = restarts,
 	.opened = opened,
+	.wait_for_room = wait_for_room,
 	.release = claims_forget,
 };

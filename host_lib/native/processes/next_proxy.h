@@ -83,6 +83,9 @@ bool move_connects_again(const struct xts_sock *s);
 /* Waits until sockets are claimed that are about to be, for a second at most: before that, a fork or exec cannot keep
  * them. */
 void move_settle(struct stack *st);
+/* Between two processes of the proxy, does it have the room that it had before? So poll() reports, and a call that may
+ * not wait waits a moment for the next process. */
+bool move_has_room(const struct xts_sock *s);
 /* When to call next_proxy.tick(). */
 static inline uint64_t move_next_ns(const struct move *m)
 {
@@ -111,6 +114,9 @@ struct next_proxy {
 	bool (*restarts)(struct stack *st, int error);
 	/* The link is up, perhaps again. */
 	void (*opened)(struct stack *st);
+	/* A call that sends may not wait, and there is no room. False: there was none before, or it does not come back
+	 * so soon. The lock is released meanwhile. */
+	bool (*wait_for_room)(struct xts_sock *s);
 	void (*release)(struct channel *c); /* claims_forget(): the channel is freed */
 };
 extern const struct next_proxy next_proxy;

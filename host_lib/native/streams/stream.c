@@ -14,6 +14,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "link/credit.h"
+#include "processes/next_proxy.h"
 #include "processes/socket_record.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
@@ -24,6 +25,8 @@ static bool is_writable(struct xts_sock *s)
 	struct stack *st = s->stack;
 
 	if (s->state != TCP_STATE_ESTABLISHED)
+		return true;
+	if (move_has_room(s))
 		return true;
 	if (s->cold->ulps.handshaking || s->pushing || s->credits < s->cold->ulps.wanted) {
 		s->no_space = true;
