@@ -18,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from xts_messages.terminal import terminal
+from xts_messages.terminal.command_line import CommandLine
 from xts_messages.terminal.standard_output import ends_with_reader
 
 from . import analysis, in_turn, report
@@ -79,7 +80,7 @@ def table(data: Figures) -> Table:
 
 
 def _parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
+    found = CommandLine(
         prog="python -m bench.compare",
         description=__doc__,
         epilog=_EXAMPLE,

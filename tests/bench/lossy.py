@@ -32,6 +32,7 @@ from xts_lab.lab import Lab
 from xts_lab.slow_cable import Pace
 from xts_lab.wire import Wire, set_cables, set_paces
 from xts_messages.terminal import terminal
+from xts_messages.terminal.command_line import CommandLine
 from xts_messages.terminal.standard_output import ends_with_reader
 
 FLOW = Path(__file__).with_name("flow.py")
@@ -196,7 +197,7 @@ def show(figures: Figures, console: Console, arguments: argparse.Namespace) -> N
 
 
 def _parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
+    found = CommandLine(
         prog="python -m bench.lossy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = found.add_argument

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from xts_messages.terminal.command_line import CommandLine
 from xts_messages.version import __version__
 
 from . import rows
@@ -95,7 +96,7 @@ def pairs() -> list[str]:
 def parser(description: str) -> argparse.ArgumentParser:
     """All arguments."""
     known = sorted(names())
-    found = argparse.ArgumentParser(
+    found = CommandLine(
         prog="tests/bench/run",
         description=description,
         epilog=EXAMPLES,

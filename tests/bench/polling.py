@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from xts_lab.launch import raise_file_limit
 from xts_messages.terminal import terminal
+from xts_messages.terminal.command_line import CommandLine
 from xts_messages.terminal.standard_output import ends_with_reader
 from xts_proxy.status import control_socket
 
@@ -201,7 +202,7 @@ def _measure_all(arguments: argparse.Namespace, writer: Writer) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
+    found = CommandLine(
         prog="python -m bench.polling",
         description=__doc__,
         epilog=_EXAMPLE,

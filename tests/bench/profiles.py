@@ -23,6 +23,7 @@ from rich.table import Table
 from xts_lab.launch import raise_file_limit
 from xts_messages.settings.profiles import PROFILES
 from xts_messages.terminal import terminal
+from xts_messages.terminal.command_line import CommandLine
 from xts_messages.terminal.standard_output import ends_with_reader
 
 from . import analysis, certificates, measured_on, memory, native_programs, resultfile, served
@@ -199,7 +200,7 @@ def _measure_all(arguments: argparse.Namespace, writer: Writer) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
+    found = CommandLine(
         prog="python -m bench.profiles",
         description=__doc__,
         epilog=_EXAMPLE,

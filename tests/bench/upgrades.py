@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 from xts_lab.free_ports import free_ports
 from xts_messages.terminal import terminal
+from xts_messages.terminal.command_line import CommandLine
 from xts_messages.terminal.standard_output import ends_with_reader
 
 from . import certificates
@@ -279,7 +280,7 @@ def show(found: dict[str, Figures], console: Console) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
+    found = CommandLine(
         prog="python -m bench.upgrades",
         description=__doc__,
         epilog=_EXAMPLE,

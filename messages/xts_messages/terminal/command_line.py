@@ -16,6 +16,7 @@ from . import fish_completion
 from .help_text import Help
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
+_TOLD_MAX = 30  # values of an option
 _CLEAR = "\x1b[H\x1b[2J"
 #: Metavars of options that take a file; the shell completes file names for them.
 _FILES = {"FILE", "PATH"}
@@ -39,7 +40,8 @@ class CommandLine(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]
             close = difflib.get_close_matches(str(value), names, 1)
-            advice = f"did you mean {close[0]}?" if close else f"it can be {', '.join(names)}"
+            known = ", ".join(names) if len(names) <= _TOLD_MAX else f"one of {len(names)}, such as {names[0]}"
+            advice = f"did you mean {close[0]}?" if close else f"it can be {known}"
             raise argparse.ArgumentError(action, f"unknown value {value!r}; {advice}")
 
 

@@ -176,3 +176,12 @@ def test_what_no_run_is_called_is_refused() -> None:
     for line in ("requests-32:shm", "0 requests-32", "x requests-32:shm", "0 send:shm", ""):
         with pytest.raises(ValueError, match="expected REPETITION WORKLOAD:PATH, of requests-32:shm"):
             in_turn.measure(session, asked, Writer(None), [line])
+
+
+def test_an_unknown_run_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """And not with all that there are, which are hundreds."""
+    for name, advice in (("requests:shm", "did you mean requests-32:shm?"), ("?", "it can be one of ")):
+        with pytest.raises(SystemExit):
+            options.parser("").parse_args(["--run", name])
+        said = capsys.readouterr().err
+        assert f"--run: unknown value {name!r}; {advice}" in said and len(said.splitlines()) == 1 and len(said) < 200
