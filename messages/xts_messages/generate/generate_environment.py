@@ -7,17 +7,12 @@ import json
 import textwrap
 from collections.abc import Iterator
 
-from xts_messages.settings.environment import OURS, VARIABLES, Kind, Variable
+from xts_messages.settings.environment import OF_TESTS, OURS, VARIABLES, Kind, Variable
 from xts_messages.settings.profiles import PROFILES, Profile
 
 _FROM = (
     "/* Generated from xts_messages/settings/environment.py and profiles.py by `python -m xts_messages.generate`. */"
 )
-
-
-#: Prefix of variables that tests set for their own programs: native/settings/environment.c does not report them as
-#: mistakes.
-OF_TESTS = "XTS_TEST_"
 
 
 def _short(variable: Variable) -> str:

@@ -24,6 +24,11 @@ class Kind(Enum):
     TEXT = 4
 
 
+#: Prefix of variables that tests set for their own programs: nobody reports them as mistakes (`xts run`, `xts env`,
+#: native/settings/environment.c).
+OF_TESTS = "XTS_TEST_"
+
+
 class Reader(Enum):
     """The program that reads a variable."""
 

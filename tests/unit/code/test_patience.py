@@ -15,7 +15,7 @@ from beds.patience import VARIABLE, factor
 
 TOP = Path(__file__).resolve().parents[3]
 PRODUCT = ("messages", "host_lib", "dpu_proxy", "bpf", "deploy")
-RUNS = (".ci/run", "tests/vm/run", "tests/dpu/run", "tests/arm64/run")
+RUNS = ("tests/vm/run", "tests/dpu/run", "tests/arm64/run")
 #: What is tested or measured, and times between two looks: they stay as they are.
 OF_THE_TEST = {
     "crashes.py": {"NEW_CONNECTIONS_S"},  # how soon new connections work

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from xts_messages.native import ffi, lib
-from xts_messages.settings.environment import BY_NAME, OURS, VARIABLES, Variable
+from xts_messages.settings.environment import BY_NAME, OF_TESTS, OURS, VARIABLES, Variable
 from xts_messages.terminal.text_table import print_table
 
 from ..options import add_verb
@@ -68,7 +68,8 @@ def file_faults() -> list[str]:
 
 def unknown(environment: Iterable[str]) -> list[str]:
     """A sentence on each name that looks like one of ours and is not."""
-    return [_not_known(name) for name in sorted(environment) if name.startswith("XTS_") and name not in BY_NAME]
+    ours = (name for name in sorted(environment) if name.startswith("XTS_") and not name.startswith(OF_TESTS))
+    return [_not_known(name) for name in ours if name not in BY_NAME]
 
 
 def _not_known(name: str) -> str:
