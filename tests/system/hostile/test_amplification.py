@@ -73,7 +73,7 @@ ROWS = {
     "SETSOCKOPT that joins a group (IPv6)": "`groups`, and 1 KiB of memory for each",
 }
 OTHERS = "other SETSOCKOPT, GETSOCKOPT, PARK, CLAIM, TAKE, NEWCONN_ACK, messages of the link"
-OTHERS_MOST = 0.3
+OTHERS_MOST = 0.4
 #: Of a message, or of a test below: its row.
 LABELS = {
     "XTS_CMD_SEND_PDU": "SEND_PDU of one byte",

@@ -107,14 +107,18 @@ def test_messages_without_a_hello_are_dropped_and_counted(lab: Lab, raw: socket.
     device, host = addresses(lab)
     before = total(lab, "dropped_early")
     others = {
-        f"XTS_LINK_{name}" for name in ("TOKEN", "HELLO", "HELLO_ACK", "GOODBYE", "OVER", "BUNDLE", "ARQ", "PART")
+        f"XTS_LINK_{name}"
+        for name in ("TOKEN", "HELLO", "HELLO_ACK", "GOODBYE", "OVER", "BUNDLE", "ARQ", "PART", "PROBE")
     }
-    if lab.settings.wire is not Wire.CABLE:  # where queues are steered, these two mean something before a HELLO
-        others |= {"XTS_LINK_PROBE", "XTS_LINK_HEADED"}
+    foreign = total(lab, "dropped_foreign")
+    if lab.settings.wire is not Wire.CABLE:  # where queues are steered, this means something before a HELLO
+        others |= {"XTS_LINK_HEADED"}
     names = [message.name for message in table.MESSAGES if message.name not in others]
-    for name in names:
+    for name in [*names, "XTS_LINK_PROBE"]:
         raw.send(codec.encode(codec.Frame(name, destination=device, source=host)))
     wait(lambda: total(lab, "dropped_early") >= before + len(names), "not all were counted")
+    if lab.settings.wire is Wire.CABLE:  # else an XDP program has taken it
+        wait(lambda: total(lab, "dropped_foreign") > foreign, "a probe was not counted")
     serves(lab, echo_port)
 
 

@@ -200,7 +200,7 @@ def test_the_next_process_dies_as_well(kind: str, idle: int = 60) -> None:
 class Noise:
     """What a worker that was broken into might have left: other bytes in what the next process reads of connections."""
 
-    LOOKED_AT, LINE_BYTES, LASTING_BYTES = 256 << 10, 96, 1 << 30
+    LOOKED_AT, LINE_BYTES, LASTING_BYTES = 256 << 10, 128, 1 << 30
 
     def __init__(self, seed: int) -> None:
         self._drawn = random.Random(seed)
