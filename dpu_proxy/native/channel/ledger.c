@@ -92,12 +92,15 @@ void ledger_leave_relayed(uint32_t queue_id, uint32_t number)
 
 /* --- channels ----------------------------------------------------------------------------------------------------- */
 
+static struct ledger_page *page_of_queue(uint32_t queue_id)
+{
+	return queue_id < ledger->pages ? &ledger->page[queue_id] : NULL;
+}
+
 /* NULL: it has none. */
 static struct ledger_page *page_of(const struct channel *ch)
 {
-	if (ch->relayed.number)
-		return ch->relayed.page;
-	return ch->queue_id < ledger->pages ? &ledger->page[ch->queue_id] : NULL;
+	return ch->relayed.number ? ch->relayed.page : page_of_queue(ch->queue_id);
 }
 
 void ledger_channel(const struct channel *ch)
@@ -147,23 +150,31 @@ void ledger_write_came(const struct channel *ch)
 	ledger_in_order();
 }
 
+static const struct ledger_page *page_of_relayed(uint32_t queue_id, uint32_t number)
+{
+	const struct ledger_relayed *r = find_relayed(queue_id, number);
+
+	return r ? &r->page : NULL;
+}
+
 uint32_t ledger_came(uint32_t queue_id, uint32_t number)
 {
-	const struct ledger_relayed *r = ledger && number ? find_relayed(queue_id, number) : NULL;
-	const struct ledger_page *page = ledger && !number && queue_id < ledger->pages ? &ledger->page[queue_id] : NULL;
+	const struct ledger_page *page;
 
-	if (r)
-		page = &r->page;
+	if (!ledger)
+		return 0;
+	page = number ? page_of_relayed(queue_id, number) : page_of_queue(queue_id);
 	return page ? *(const volatile uint32_t *)&page->came : 0;
 }
 
 uint32_t ledger_packet_bytes(uint32_t queue_id)
 {
+	const struct ledger_page *page = ledger ? page_of_queue(queue_id) : NULL;
 	uint32_t bytes;
 
-	if (!ledger || queue_id >= ledger->pages)
+	if (!page)
 		return 0;
-	bytes = *(volatile uint32_t *)&ledger->page[queue_id].packet_bytes;
+	bytes = *(const volatile uint32_t *)&page->packet_bytes;
 	return bytes >= XTS_PARTS_PACKET_MIN && xts_parts_needed(bytes) ? bytes : 0;
 }
 
