@@ -174,6 +174,7 @@ PREFIX = {"ulp": "LENGTH_PREFIXED"}
 
 
 def receive_exactly(peer: socket.socket, count: int) -> bytes:
+    """For sockets with a time-out, too: Python makes them non-blocking, and then MSG_WAITALL does not wait."""
     data = bytearray()
     while len(data) < count and (more := peer.recv(min(65536, count - len(data)))):
         data += more

@@ -36,7 +36,7 @@ def test_iperf3(bed: Bed, role: str, reverse: bool) -> None:
         log = bed.folder / "iperf3-server.log"  # it serves one client: no probing of its port
         wait_until(lambda: "listening" in log.read_text(errors="replace"), "iperf3 to listen")
         options = ["-R"] if reverse else []
-        output = bed.run(role, "iperf3", "-J", "-u", "-b", "10M", "-l", "1200", "-n", "500K", "-c", address, *options)
+        output = bed.run(role, "iperf3", "-J", "-u", "-b", "2M", "-l", "1200", "-n", "500K", "-c", address, *options)
         server.wait(10)
     end = json.loads(output)["end"]["sum"]
     assert end["packets"] > 300

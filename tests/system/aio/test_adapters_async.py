@@ -20,6 +20,7 @@ import httpx
 import pytest
 from beds.authority import certificate_for_localhost
 from beds.proxy_process import ProxyProcess
+from beds.worker import receive_exactly
 from xts_lab.free_ports import free_port
 from xts_socket import aio
 from xts_socket.adapters.aiohttp import XtsConnector
@@ -125,7 +126,7 @@ def test_the_echo_server(xts_endpoint: ProxyProcess) -> None:
             port = int(process.stdout.readline().split()[1])
             with kernel.create_connection(("127.0.0.1", port), DEADLINE_S) as sock:
                 sock.sendall(b"hello")
-                assert sock.recv(5, kernel.MSG_WAITALL) == b"hello"
+                assert receive_exactly(sock, 5) == b"hello"
             assert not kernel_tcp_sockets(process.pid)
         finally:
             process.terminate()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from beds.proxy_process import ProxyProcess
+from beds.worker import receive_exactly
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "host_lib" / "examples"
 DEADLINE_S = 20.0
@@ -29,7 +30,7 @@ def test_trio_echo(xts_endpoint: ProxyProcess) -> None:
             port = int(server.stdout.readline().split()[-1])
             with kernel.create_connection(("127.0.0.1", port), DEADLINE_S) as sock:
                 sock.sendall(b"hello")
-                assert sock.recv(5, kernel.MSG_WAITALL) == b"hello"
+                assert receive_exactly(sock, 5) == b"hello"
         finally:
             server.terminate()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from beds.compiled import compile_program
 from beds.preload import PreloadBed
+from beds.worker import receive_exactly
 
 STARTER = str(Path(__file__).with_name("programs") / "leave_by_exec.py")
 WAIT_S = 20.0
@@ -69,7 +70,7 @@ def test_a_program_that_cannot_be_started_changes_nothing(bed: PreloadBed, serve
     left(bed, server, change.encode().decode("unicode_escape"), "none")
     with server.accept()[0] as peer:
         peer.settimeout(WAIT_S)
-        assert peer.recv(6, socket.MSG_WAITALL) == b"hello!"
+        assert receive_exactly(peer, 6) == b"hello!"
 
 
 @pytest.mark.root
@@ -96,7 +97,7 @@ def test_what_a_static_program_starts_may_take_them(bed: PreloadBed, server: soc
     left(bed, server, "env['FD'] = str(s.fileno())", wrapper, sys.executable, "-c", SEND)
     with server.accept()[0] as peer:
         peer.settimeout(WAIT_S)
-        assert peer.recv(6, socket.MSG_WAITALL) == b"hello!"
+        assert receive_exactly(peer, 6) == b"hello!"
 
 
 def test_one_that_is_under_it_takes_them(bed: PreloadBed, server: socket.socket) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from beds.patience import SLOWER
 from xts_lab.demo_job import make_file, sha256_of
 from xts_lab.lab import Lab
 from xts_lab.places import LAB_PREFIX, remove_abandoned, two_cores
@@ -73,7 +74,7 @@ def test_interrupted_half_way(queue: str, number: signal.Signals, tmp_path: Path
         records = list(lab.records().values())
         cores = {core for record in records for core in os.sched_getaffinity(record.pid)}
         demo.send_signal(number)
-        said, _ = demo.communicate(timeout=30)
+        said, _ = demo.communicate(timeout=60 * SLOWER)
     assert demo.returncode == 130, said
     assert records
     assert cores == {two_cores()[1]}, "what the proxy does is no work of the host's core"

@@ -21,6 +21,7 @@ import pytest
 import xts_socket
 from beds.authority import Authority
 from beds.proxy_process import ProxyProcess
+from beds.worker import receive_exactly
 
 PATIENCE_S = 20.0
 EVERYTHING = "use xts tcp_client *:*\nuse xts tcp_server *:*\n"
@@ -129,7 +130,7 @@ def test_os_functions(ends: Ends) -> None:
     fd = sock.detach()
     assert os.get_blocking(fd) and os.write(fd, b"one") == 3 and os.writev(fd, [b" two", b" three"]) == 10
     peer.sendall(b"back again")
-    assert peer.recv(13, socket.MSG_WAITALL) == b"one two three"
+    assert receive_exactly(peer, 13) == b"one two three"
     assert os.read(fd, 4) == b"back"
     room = [bytearray(2), bytearray(100)]
     assert os.readv(fd, room) == 6 and bytes(room[0]) + room[1][:4] == b" again"

@@ -23,3 +23,11 @@ def test_programs_have_tests_next_to_them() -> None:
     assert len(found) > 10
     for folder in found:
         assert any(folder.parent.glob("test_*.py")), folder
+
+
+def test_no_two_tests_have_one_name() -> None:
+    """pytest imports them by their names alone: with two of a name, none of the second's tests runs where the first is
+    read before it. Runs of a single folder do not notice."""
+    seen: dict[str, Path] = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        assert seen.setdefault(path.name, path) == path, f"{path} is called as {seen[path.name]} is"

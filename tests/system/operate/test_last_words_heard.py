@@ -23,7 +23,7 @@ from beds.restarts import Place
 from beds.ulp_tls import ONE_THREE, ONE_TWO, server_context
 from beds.upgrades import upgrading
 
-PROGRAM = Path(__file__).with_name("programs") / "last_words.py"
+PROGRAM = Path(__file__).with_name("programs") / "last_words_heard.py"
 SENT = b"0123456789" * 500
 PATIENCE_S = 20.0
 #: What a child does behind its last send, and what its peer sees then.
