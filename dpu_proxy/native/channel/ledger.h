@@ -41,7 +41,9 @@
 #define XTS_LEDGER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "channel/token.h"
 #include "decorators/headed.h"
@@ -77,6 +79,7 @@ struct ledger_line {
 	 * byte in it and spilled_from are its place as `written` counts */
 	uint32_t spilled, spilled_from;
 	uint64_t taken; /* what the host has sent (ledger_took()) */
+	uint32_t sum;   /* ledger_sum() */
 };
 _Static_assert(sizeof(struct ledger_line) == 128, "a line is in two cache lines");
 
@@ -127,6 +130,23 @@ static inline void ledger_in_order(void)
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
+/* Of what stays as long as a line is not changed as a whole: all but what is written for each read, record or frame.
+ * The fault of which a process dies may have written over a line, and it would be another connection's, or bytes would
+ * be missing. Who has broken into that process can make any sum. */
+static inline uint32_t ledger_sum(const struct ledger_line *line)
+{
+	uint64_t words[sizeof *line / sizeof(uint64_t)], sum = UINT64_C(0xcbf29ce484222325); /* FNV-1a, of words */
+	struct ledger_line l;
+
+	memcpy(&l, line, sizeof l);
+	l.sequence = l.sum = l.place_frames = l.tls = l.spilled = 0;
+	l.place = l.place_received = l.taken = 0;
+	memcpy(words, &l, sizeof l);
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+		sum = (sum ^ words[i]) * UINT64_C(0x100000001b3);
+	return (uint32_t)(sum >> 32);
+}
+
 /* A line is changed between these two: who finds it half changed does not believe it. */
 static inline void ledger_change_begins(struct ledger_line *line)
 {
@@ -135,6 +155,7 @@ static inline void ledger_change_begins(struct ledger_line *line)
 }
 static inline void ledger_change_ends(struct ledger_line *line)
 {
+	line->sum = ledger_sum(line);
 	ledger_in_order();
 	*(volatile uint32_t *)&line->sequence = line->sequence + 1;
 }

@@ -43,7 +43,9 @@ void recover_spilled_of(int fd, const struct ledger_line *line, uint64_t written
 	taken = (uint32_t)written - line->spilled_from - f->number;
 	if (taken < f->bytes) {
 		/* they get numbers of this process, which begin where the host's do; TLS may have others now */
+		ledger_change_begins(&ledger->line[fd]);
 		ledger->line[fd].spilled_from = (uint32_t)ledger->line[fd].written_from;
+		ledger_change_ends(&ledger->line[fd]);
 		parked_spilled(t, key, f->data + taken, f->bytes - taken);
 	}
 	free(f->data);
