@@ -1,5 +1,5 @@
 /*
- * Which processes have a copy of a connection: relatives.c.
+ * Which processes have a copy of a connection: relatives.c, relatives_file.c, relatives_fork.c.
  *
  * fork() gives a child copies of all descriptors, and the kernel ends a connection when the last copy is closed. Here
  * the processes that got connections by fork and exec (relatives) have files in common. A file has a slot for each

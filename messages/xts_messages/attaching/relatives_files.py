@@ -39,7 +39,7 @@ STARTS_S = 10.0
 #: One call of look() ends after this time, and the next one is so many times later.
 _TURN_S, _SHARE = 0.005, 20
 
-#: relatives.c: where things are.
+#: relatives_file.h: where things are.
 _LAYOUT = struct.Struct("=7I")
 _MAGIC, _COMPATIBLE, _SLOTS, _ENTRIES_MAX = 0x58545246, 1, 512, 16384
 _SLOTS_AT, _ENTRY_BYTES_MIN, _ENTRY_BYTES_MAX = 32, 176, 4096

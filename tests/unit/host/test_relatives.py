@@ -1,4 +1,4 @@
-"""The file that relatives have in common: slots of processes that have died (host_lib/native/processes/relatives.c)."""
+"""The file that relatives have in common: slots of processes that have died, other versions (relatives_file.h)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from beds.native_core import TOP, compiler
 NATIVE = TOP / "host_lib" / "native"
 #: Includes the source, since another process does something between two steps of one look.
 PROGRAM = r"""
+#include "processes/relatives_file.c"
 #include "processes/relatives.c"
+#include "processes/relatives_fork.c"
 
 #include <stdio.h>
 #include <sys/wait.h>
@@ -69,7 +71,7 @@ int main(void)
 			atomic_store(&f->file->slot[slot], now_ns() & ~UINT64_C(1)); /* reserved for somebody else */
 	end(child_with(c));
 	since = atomic_load(&f->file->slot[7]);
-	printf("dead: %d\n", !lives(f, 7));
+	printf("dead: %d\n", !family_lives(f, 7));
 	second = child_with(c); /* between two steps of others_have() */
 	printf("reused: %d\n", is_reused(f, c, 7, since));
 	printf("others have it: %d\n", others_have(f, c, NULL));
@@ -92,7 +94,9 @@ def test_a_slot_of_a_dead_process_that_another_takes_at_that_moment(tmp_path: Pa
 
 #: What a server is told, and what the next one is told then. Each line has the files, by the order of their making.
 TOLD = r"""
+#include "processes/relatives_file.c"
 #include "processes/relatives.c"
+#include "processes/relatives_fork.c"
 
 #include <stdio.h>
 
@@ -125,7 +129,7 @@ int main(void)
 	relatives_begin();
 	made[0] = families;
 	tells(&told); /* it is empty */
-	made[1] = join(dup(made[0]->fd), 5, &own_layout, sizeof(struct relatives_file)); /* as an inherited one */
+	made[1] = family_join(dup(made[0]->fd), 5, &own_layout, sizeof(struct relatives_file)); /* as an inherited one */
 	made[1]->entries = 1;
 	made[1]->complete = true;
 	tells(&told);
@@ -134,7 +138,7 @@ int main(void)
 	tells(&told);
 	made[0]->complete = true;
 	relatives_add();
-	made[2] = incomplete();
+	made[2] = family_incomplete();
 	tells(&told);
 	tells(&next);
 	relatives_drop(c);
@@ -159,7 +163,9 @@ def test_a_server_is_told_of_each_file_once(tmp_path: Path) -> None:
 
 #: Files that other versions have made: their entries are longer and lie elsewhere. What it prints: the result for each.
 OTHER_VERSIONS = r"""
+#include "processes/relatives_file.c"
 #include "processes/relatives.c"
+#include "processes/relatives_fork.c"
 
 #include <stdio.h>
 
