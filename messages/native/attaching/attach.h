@@ -140,7 +140,7 @@ struct xts_attach_ended {
 struct xts_attach_drops {
 	uint64_t rx_dropped;    /* for another reason than the next two */
 	uint64_t rx_ring_full;  /* the process did not take frames in time */
-	uint64_t rx_no_buffers; /* the fill ring was empty */
+	uint64_t rx_no_buffers; /* the fill ring was empty; in copy mode only, else the card drops them */
 	uint64_t rx_invalid;    /* descriptors in the fill ring with an address that is none */
 	uint64_t tx_invalid;    /* descriptors to send that are none */
 };

@@ -265,8 +265,10 @@ static void afxdp_read_drops(struct afxdp_queue *q)
 	struct xdp_statistics s;
 	socklen_t length = sizeof s;
 
+	/* rx_dropped has those that found no buffer. rx_fill_ring_empty_descs has them once more in copy mode, and with
+	 * zero copy how often the driver has found none to keep ready, which costs no frame. */
 	if (getsockopt(q->xsk_fd, SOL_XDP, XDP_STATISTICS, &s, &length) == 0 && length == sizeof s)
-		q->base.stats.rx_dropped = s.rx_dropped + s.rx_ring_full + s.rx_fill_ring_empty_descs;
+		q->base.stats.rx_dropped = s.rx_dropped + s.rx_ring_full;
 }
 
 static int afxdp_arm(struct xts_queue *base)

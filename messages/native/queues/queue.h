@@ -68,7 +68,7 @@ struct xts_queue_stats {
 	uint64_t tx_resent;   /* frames that the kernel lost, and that were sent again (EBUSY, afxdp_again.c) */
 	uint64_t tx_no_slot;
 	uint64_t rx_invalid; /* descriptors out of bounds, frames over 17 segments or over the largest size */
-	uint64_t rx_dropped; /* the kernel's count of frames that found no fill buffer (afxdp) */
+	uint64_t rx_dropped; /* the kernel's count of frames that found no buffer, or no room in the ring (afxdp) */
 	uint64_t rx_foreign; /* frames without the head that they have to have, or with a wrong secret (headed.h) */
 	uint64_t sleeps, wakeups;
 	/* where lost frames are repeated (arq.h) */

@@ -152,7 +152,10 @@ def drops_of(xsk_fd: int) -> Drops:
     if len(found) < _STATISTICS.size:  # before Linux 5.9
         return NO_DROPS
     dropped, rx_invalid, tx_invalid, full, empty = _STATISTICS.unpack(found)
-    return Drops(dropped, full, empty, rx_invalid, tx_invalid)
+    # In copy mode each frame that finds no buffer counts as dropped, too. With zero copy the driver has looked in vain
+    # for buffers to keep ready, which costs no frame.
+    no_buffers = 0 if is_zero_copy(xsk_fd) else min(empty, dropped)
+    return Drops(dropped - no_buffers, full, no_buffers, rx_invalid, tx_invalid)
 
 
 def _index(interface: str) -> int:
