@@ -34,7 +34,7 @@ class KeptFrames(RuleBasedStateMachine):
     def start(self, kind: int, window: int, kept_max: int) -> None:
         self.kept_max, self.number = kept_max, 0
         self.links = self.opened(kind, QueueOptions(window, kept_max=kept_max))
-        self.window = window
+        self.window = self.links.window  # a queue may have room for less
         self.links.settle()
 
     # --- what the owners of two channels do ---------------------------------------------------------

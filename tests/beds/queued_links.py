@@ -7,6 +7,8 @@ it tells its queue the time. beds.link_pair has links without queues.
 from __future__ import annotations
 
 import os
+import select
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -18,11 +20,15 @@ from xts_messages.queues.queue import Frame, Queue
 from xts_messages.queues.queue_kinds import HOST, PROXY, QueueOptions
 from xts_messages.wire import codec
 
+from beds.patience import SLOWER
 from beds.third_kind import open_pair
 
 MS = 1_000_000
 EPOCH = 0x1122334455667788
 HEAD_BYTES = 128
+#: For a frame that is on its way.
+ARRIVES_S = 10.0 * SLOWER
+LOOK_MS = 20
 
 
 def payload_of(number: int) -> bytes:
@@ -42,6 +48,7 @@ class End:
     held: deque[tuple[int, Frame]] = field(default_factory=deque)  # their credit is out
     kept: list[tuple[int, Frame]] = field(default_factory=list)  # their credit is back
     no_slot: int = 0
+    longest: int | None = None  # payload
 
     @property
     def up(self) -> bool:
@@ -51,12 +58,15 @@ class End:
     def credits(self) -> int:
         return int(lib.xts_link_credits(self.link))
 
+    def payload_of(self, number: int) -> bytes:
+        return payload_of(number)[: self.longest]
+
     def send(self, number: int) -> bool:
         """False: no frame credit, or no slot."""
         if not self.credits:
             return False
         name = "XTS_CMD_SEND" if self.role == HOST else "XTS_REPLY_RECV"
-        frame = bytearray(codec.encode(codec.Frame(name, payload=payload_of(number), id=number)))
+        frame = bytearray(codec.encode(codec.Frame(name, payload=self.payload_of(number), id=number)))
         slot = ffi.new("struct xts_tx_slot *")
         if lib.xts_queue_acquire(self.queue.native, slot):
             self.no_slot += 1
@@ -85,7 +95,7 @@ class End:
             return True
         number = int(head.id)
         self.delivered.append(number)
-        assert codec.decode(data).payload == payload_of(number)
+        assert codec.decode(data).payload == self.payload_of(number)
         self.held.append((number, frame))
         return True
 
@@ -106,7 +116,7 @@ class End:
     def let_go(self, at: int) -> None:
         """A kept frame goes back; it is what it was."""
         number, frame = self.kept.pop(at % len(self.kept))
-        assert codec.decode(bytes(frame)).payload == payload_of(number)
+        assert codec.decode(bytes(frame)).payload == self.payload_of(number)
         frame.recycle()
 
     def forget(self) -> None:
@@ -163,10 +173,13 @@ START_NS = 5 * MS
 class Links(AbstractContextManager["Links"]):
     """Both ends, over these queues. A context manager that closes the queues."""
 
+    #: That both ends have.
+    features = 0
+
     def __init__(self, queues: Iterable[Queue], window: int) -> None:
-        self.now_ns = START_NS
+        self.now_ns, self.window = START_NS, window
         self.ends = tuple(
-            End(role, queue, link_of(role, queue, window, self.now_ns))
+            End(role, queue, link_of(role, queue, window, self.now_ns, self.features))
             for role, queue in zip((HOST, PROXY), queues, strict=True)
         )
         self.host, self.proxy = self.ends
@@ -217,3 +230,25 @@ class QueuedLinks(Links):
             if not moved:
                 self.now_ns = max(self.now_ns, min(deadlines))
         raise AssertionError("the links never come to rest")
+
+
+class DistantLinks(QueuedLinks):
+    """Frames are on their way for a time, which is a device's."""
+
+    def on_their_way(self) -> bool:
+        for end, other in (self.ends, self.ends[::-1]):
+            if other.queue.stats.tx_frames > end.queue.stats.rx_frames:
+                self._sleep_until_it_arrives(end)
+                return True
+        return False
+
+    def _sleep_until_it_arrives(self, end: End) -> None:
+        """As the owners of both queues do: what could not be sent at once is sent again."""
+        ready, deadline = select.poll(), time.monotonic() + ARRIVES_S
+        ready.register(end.queue.fileno(), select.POLLIN)
+        while not end.queue.arm():
+            assert time.monotonic() < deadline, "a frame that was sent does not arrive"
+            ready.poll(LOOK_MS)
+            end.queue.disarm()
+            for one in self.ends:
+                lib.xts_queue_kick(one.queue.native)

@@ -23,7 +23,7 @@ from xts_messages.queues.rdma import RdmaEnd
 from xts_messages.queues.rdma_cm import Connection, Options, connect
 
 from beds.patience import SLOWER
-from beds.queued_links import QueuedLinks
+from beds.queued_links import DistantLinks
 
 ACCEPTOR = Path(__file__).parents[1] / "vm" / "programs" / "rdma_acceptor.py"
 ADDRESSES = {"rxe": "10.9.0.1", "siw": "10.9.1.1"}
@@ -178,8 +178,8 @@ def until_readable(queue: Queue, timeout_s: float = PATIENCE_S) -> None:
         queue.disarm()
 
 
-class RdmaLinks(QueuedLinks):
-    """Two links over such a pair. Frames are on their way for a time, which is the device's."""
+class RdmaLinks(DistantLinks):
+    """Two links over such a pair."""
 
     def __init__(self, device: Device, acceptor: Acceptor, options: QueueOptions) -> None:
         self._made = Pair(device, acceptor, options)
@@ -187,13 +187,6 @@ class RdmaLinks(QueuedLinks):
 
     def pair(self, kind: int, options: QueueOptions) -> tuple[Queue, Queue]:
         return self._made.host, self._made.proxy
-
-    def on_their_way(self) -> bool:
-        for end, other in (self.ends, self.ends[::-1]):
-            if other.queue.stats.tx_frames > end.queue.stats.rx_frames:
-                until_readable(end.queue)
-                return True
-        return False
 
     def close(self) -> None:
         for end in self.ends:
