@@ -10,7 +10,7 @@ from xts_lab.lab import Lab
 from xts_lab.privilege import afxdp_unavailable, missing_privilege
 from xts_lab.wire import Wire
 
-from beds.card_lab import CARDS, CardLab, missing
+from beds.card_lab import CARDS, ZERO_COPY_MTU, CardLab, missing
 
 QUEUES = 8
 WIRE_VARIABLE = "TESTS_WIRE"
@@ -43,7 +43,8 @@ def raise_or_skip(
     agent and proxy share or none, and this between them, whose lost frames are repeated or not; `cpus` are those of
     the proxy's workers. The test is skipped where the machine or the user cannot have one. Without `wire` and `mtu`,
     AF_XDP queues have those that TESTS_WIRE and TESTS_MTU name (a cable with long packets), so that suites written for
-    a cable run on other wires, too (tests/system/wire/test_suites.py), and on network cards."""
+    a cable run on other wires, too (tests/system/wire/test_suites.py), and on network cards, with one queue that has
+    zero copy at both ends."""
     skip_without_lab(queue)
     named = os.environ.get(WIRE_VARIABLE, Wire.CABLE) if queue == "afxdp" else Wire.CABLE
     cards = named == CARDS
@@ -61,6 +62,10 @@ def raise_or_skip(
         reliable=reliable,
         mtu=mtu or int(os.environ.get(MTU_VARIABLE, topology.XTS_MTU)),
         cpus=cpus,
+        steering="none" if cards else "",
     )
     lab.up()
+    if isinstance(lab, CardLab) and lab.settings.mtu <= ZERO_COPY_MTU and (copied := lab.copied()):
+        lab.down()
+        raise AssertionError(f"no zero copy: {copied}")
     return lab

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from beds.card_lab import MACS, CardLab, found, missing
+from beds.card_lab import MACS, ZeroCopyLab, found, missing
 from beds.echo_server import ECHO
 from beds.lab import skip_without_lab
 from beds.operated_proxy import wait
@@ -29,19 +28,6 @@ pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 BACK_S = 120.0  # the processor is emulated
 HOST, DEVICE = topology.HOST_XTS, topology.DPU_XTS
 ENDS = pytest.mark.parametrize("end", [HOST, DEVICE], ids=["host", "device"])
-
-
-class ZeroCopyLab(CardLab):
-    """With zero copy at one end: from a queue with zero copy virtio_net sends no answer of an XDP program, and without
-    an answer the host's end stays in copy mode (explanation/zero-copy.md)."""
-
-    def __init__(self, name: str, end: topology.End, **settings: Any) -> None:
-        super().__init__(name, **settings)
-        self.end = end
-
-    def proxy_configuration(self) -> str:
-        text = super().proxy_configuration()
-        return text.replace("[proxy]\n", '[proxy]\nzero_copy = "off"\n', 1) if self.end is HOST else text
 
 
 @pytest.fixture(scope="module", params=[HOST, DEVICE], ids=["zero copy at the host", "zero copy at the device"])
