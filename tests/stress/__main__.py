@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from beds import stretched_limits
 from xts_messages.terminal.standard_output import ends_with_reader
 from xts_messages.version import __version__
 
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # everything is taken down on the way out
+    stretched_limits.of_labs()
     try:
         settings = from_arguments(arguments)
         result = run(settings, _show if sys.stderr.isatty() else _Log())

@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from beds.card_lab import CardLab
+from beds.card_lab import missing as cards_missing
+from beds.patience import SLOWER
 from beds.ready import readable
 from xts_lab.lab import Lab
 from xts_lab.loopback import ALLOW_LOOPBACK
@@ -22,7 +25,7 @@ from .ends import BUILT, build_proxy
 from .settings import Settings
 
 _DEVICE_ADDRESS, _PEER_ADDRESS = "198.18.0.1", "198.18.0.2"
-_START_S = 20.0
+_START_S, _ANSWER_S = 20.0 * SLOWER, 5.0 * SLOWER
 #: A race ends the program that has it, with a status that the run sees. ASan keeps freed memory, up to 256 MiB by
 #: default: of that, the run's limits of memory know nothing, and a fast machine frees more in the same time.
 _SANITIZERS = {"TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "quarantine_size_mb=4"}
@@ -122,7 +125,7 @@ class CheckedBed(LoopbackBed):
 
 
 class StressLab(Lab):
-    """A lab whose proxy has the run's limits."""
+    """A lab whose proxy has the run's limits, over veth."""
 
     def __init__(self, settings: Settings, **options: Any) -> None:
         super().__init__(f"stress{os.getpid()}", **options)
@@ -130,6 +133,19 @@ class StressLab(Lab):
 
     def proxy_configuration(self) -> str:
         return super().proxy_configuration() + _limits(self.run_settings)
+
+
+class StressCards(StressLab, CardLab):
+    """The same on two network cards, with zero copy at both ends. Frames that are lost between them are repeated: under
+    load some are, which ends a link else."""
+
+
+#: Queue -> its lab, and what that is raised with.
+LABS: Mapping[str, tuple[type[StressLab], Mapping[str, Any]]] = {
+    "afxdp": (StressLab, {"queue": "afxdp", "queues": 2}),
+    "shm": (StressLab, {"queue": "shm", "queues": 2}),
+    "cards": (StressCards, {"queue": "afxdp", "steering": "none", "mtu": 1500, "reliable": True}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +164,8 @@ class LabBed:
         return _host_status(str(self.lab.endpoint))
 
     def proxy_status(self) -> dict[str, Any]:
-        return control_socket.ask(
-            str(self.lab.directory / "proxy.sock"), control_socket.Question("status", connections=True)
-        )
+        question = control_socket.Question("status", connections=True)
+        return control_socket.ask(str(self.lab.directory / "proxy.sock"), question, _ANSWER_S)
 
 
 def _host_status(endpoint: str) -> list[dict[str, Any]]:
@@ -176,8 +191,10 @@ def raised(settings: Settings) -> Iterator[Bed]:
         with tempfile.TemporaryDirectory(prefix="xts-stress-") as directory, _checked_proxy(Path(directory), settings):
             yield CheckedBed(Path(directory), 0)
     else:
-        lab = StressLab(settings, queue=settings.queue, queues=2, relayed_max=0)
-        with lab:
+        kind, options = LABS[settings.queue]
+        if issubclass(kind, CardLab) and (reason := cards_missing()):
+            raise RuntimeError(reason)
+        with kind(settings, relayed_max=0, **options) as lab:
             yield LabBed(lab, control_socket.workers_pid(str(lab.directory / "proxy.sock")))
 
 

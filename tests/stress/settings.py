@@ -10,7 +10,7 @@ from typing import Any
 STREAM_MAX = 1 << 20
 STREAM_WINDOWS = 4096
 
-QUEUES = ("afxdp", "shm", "shm-loopback", "shm-checked", "shm-races", "kernel")
+QUEUES = ("afxdp", "cards", "shm", "shm-loopback", "shm-checked", "shm-races", "kernel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One option a field of Settings."""
     default = Settings()
     helps: dict[str, str] = {
-        "queue": "afxdp and shm need root (a lab); shm-loopback does not; shm-checked neither, with the law and other "
-        "invariants checked at every step, ASan and UBSan; shm-races likewise, with the thread sanitizer; kernel is "
-        "plain TCP, a test of the test",
+        "queue": "afxdp and shm need root (a lab), cards the machine of tests/vm/run --nics; shm-loopback does not; "
+        "shm-checked neither, with the law and other invariants checked at every step, ASan and UBSan; shm-races "
+        "likewise, with the thread sanitizer; kernel is plain TCP, a test of the test",
         "seed": "of all scripts: the same seed and options do the same again, except for timing",
         "duration_s": "how long new connections are opened; then those left may finish",
         "connections": "that the host keeps open at a time",
