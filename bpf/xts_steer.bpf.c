@@ -4,9 +4,9 @@
  * and counted if they are too short, come from a MAC address other than the peer's, have no socket, or lack the secret
  * of the attachment that has the queue (PROTOCOL.md, "The frame's head"). A probe of the host is sent back; the answer
  * is recorded (PROTOCOL.md, "Which queue a frame is for"). All other
- * frames, including those with VLAN tags before our EtherType, are dropped on an interface that is dedicated to XTS
- * (exclusive), before this machine's network stack sees them, and passed to the kernel on other interfaces. Declared
- * for fragments: only the head is read, which is in the linear part.
+ * frames, including those for a group and those with VLAN tags before our EtherType, are dropped on an interface that
+ * is dedicated to XTS (exclusive), before this machine's network stack sees them, and passed to the kernel on other
+ * interfaces. Declared for fragments: only the head is read, which is in the linear part.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -166,6 +166,8 @@ int xts_steer(struct xdp_md *context)
 	struct xts_steer_config *config = bpf_map_lookup_elem(&xts_config, &zero);
 
 	if (!config || data + sizeof(*ethernet) > end || ethernet->h_proto != config->ethertype)
+		return others(config);
+	if (ethernet->h_dest[0] & 1) /* for the bridge that is between: how an end announces its addresses */
 		return others(config);
 	if (data + XTS_HEAD_BYTES > end)
 		return count(MALFORMED, XDP_DROP);

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import errno
 import socket
-import struct
 from contextlib import suppress
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
+from xts_messages.native import ffi, lib
 
 #: The bits of an address of a queue that are the interface's own: all but "administered locally" and the queue's.
 MASK = bytes.fromhex("fd00ffffffff")
@@ -21,7 +21,8 @@ _LOCAL = 0x02
 _NUD_PERMANENT, _NTF_SELF = 0x80, 0x02
 #: A group that bridges do not forward: they learn where the sender is, and no third port sees the frame.
 _NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
-_FRAME_BYTES_MIN = 60
+#: A queue that no interface has.
+_NO_QUEUE = 0xFFFFFFFF
 
 
 def of_queue(base: bytes, queue_id: int) -> bytes:
@@ -29,6 +30,15 @@ def of_queue(base: bytes, queue_id: int) -> bytes:
     if not queue_id:
         return base
     return bytes((base[0] | _LOCAL, base[1] ^ queue_id)) + base[2:]
+
+
+def probe_frame(destination: bytes, source: bytes, ethertype: int, queue_id: int, **fields: int) -> bytes:
+    """XTS_LINK_PROBE for a queue of the receiver. `fields`: of struct xts_probe."""
+    frame = ffi.new("uint8_t[]", int(lib.XTS_ETH_MIN_BYTES))
+    ffi.memmove(frame, destination + source + ethertype.to_bytes(2, "big"), 14)
+    lib.xts_head_encode(frame, lib.XTS_LINK_PROBE, 0, 0, queue_id)
+    lib.xts_probe_encode(frame, ffi.new("struct xts_probe *", fields))
+    return bytes(ffi.buffer(frame))
 
 
 class QueueAddresses:
@@ -53,12 +63,12 @@ class QueueAddresses:
 
     def announce(self, ethertype: int) -> None:
         """Tells the switch in front of the interface where these addresses are, so that it floods no frame for them.
-        Needs CAP_NET_RAW."""
+        Needs CAP_NET_RAW. Where there is no switch the other end gets the frame. It drops what is for a group; an older
+        one drops it as the answer to a probe for a queue that it has not."""
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
             sender.bind((self._interface, 0))
             for address in self._addresses:
-                frame = _NEAREST_BRIDGE + address + struct.pack(">H", ethertype)
-                sender.send(frame.ljust(_FRAME_BYTES_MIN, b"\0"))
+                sender.send(probe_frame(_NEAREST_BRIDGE, address, ethertype, _NO_QUEUE, back=1))
 
     def close(self) -> None:
         """Takes them away. May be called again, and when the interface has gone."""

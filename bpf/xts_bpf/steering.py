@@ -29,14 +29,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from xts_messages.native import ffi as messages_ffi
-from xts_messages.native import lib as messages_lib
-
 from xts_bpf import flow_rules, queue_addresses
 from xts_bpf.flow_rules import FlowRules, Rule
 from xts_bpf.interface_driver import driver_of
 from xts_bpf.program import Arrival, SteerProgram
-from xts_bpf.queue_addresses import QueueAddresses, of_queue
+from xts_bpf.queue_addresses import QueueAddresses, of_queue, probe_frame
 
 #: How long a probe may be on its way, and how often it is sent before a queue counts as not proved.
 ANSWER_S, TRIES = 0.05, 3
@@ -222,12 +219,8 @@ class Prober:
             return False
 
     def _send(self, local: bytes, peer: bytes, queue_id: int, number: int) -> None:
-        frame = messages_ffi.new("uint8_t[]", int(messages_lib.XTS_ETH_MIN_BYTES))
-        ethernet = of_queue(peer, queue_id) + of_queue(local, queue_id) + self._ethertype.to_bytes(2, "big")
-        messages_ffi.memmove(frame, ethernet, 14)
-        messages_lib.xts_head_encode(frame, messages_lib.XTS_LINK_PROBE, 0, 0, queue_id)
-        messages_lib.xts_probe_encode(frame, messages_ffi.new("struct xts_probe *", {"round": number}))
-        self._sender.send(bytes(messages_ffi.buffer(frame)))
+        ends = of_queue(peer, queue_id), of_queue(local, queue_id)
+        self._sender.send(probe_frame(*ends, self._ethertype, queue_id, round=number))
 
     def _wait(self, left: set[int], number: int, seconds: float) -> set[int]:
         """Waits until all have arrived where they should, or for so long. Returns those that have not."""

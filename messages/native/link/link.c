@@ -39,9 +39,11 @@ static enum xts_link_verdict receive_control(struct xts_link *link, const struct
 	}
 }
 
+/* One for a group is for the bridge that is between. */
 static bool is_foreign(const struct xts_link *link, const uint8_t *frame)
 {
-	return memcmp(frame + 6, link->config.peer_mac, 6) || xts_get16(frame + 12) != link->config.ethertype;
+	return frame[0] & 1 || memcmp(frame + 6, link->config.peer_mac, 6) ||
+	       xts_get16(frame + 12) != link->config.ethertype;
 }
 
 /* A frame has come, and this proxy has had no epoch so far: it is of an epoch of the proxy before, whose end the host

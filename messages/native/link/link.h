@@ -85,7 +85,7 @@ struct xts_link_stats {
 	uint64_t sent_frames, received_frames; /* sequenced messages */
 	uint64_t sent_acks, received_acks;     /* pure FRAME_ACKs */
 	uint64_t dropped_early;                /* before the link was up */
-	uint64_t dropped_foreign;              /* wrong EtherType or source address */
+	uint64_t dropped_foreign;              /* wrong EtherType or source address, or for a group */
 	uint64_t dropped_stale; /* GOODBYE or HELLO_ACK of another epoch; OVER of one that is not known */
 	uint64_t malformed;     /* too short, unknown type, wrong direction */
 	uint64_t sequence_errors;
