@@ -21,6 +21,8 @@ from xts_agent.config import AgentConfig
 
 #: How much longer than others an answer may take that decides whether a process loses its queue.
 PATIENCE = 4
+#: When a queue that was not proved is proved again, for the first time.
+AT_FIRST_S = 0.1
 _KEYLESS = (
     "only one queue of {interface} is used: without token_key, whoever has a queue could open the link of another's"
 )
@@ -39,7 +41,7 @@ class SteeredQueues:
         self.proof = Proof(frozenset(), "")
         #: Frames have heads: the device has answered, or an earlier agent has given queues away with secrets.
         self.headed = any(program.owner(number) and program.secret(number) for number in range(QUEUES_MAX))
-        self._at, self._soon_s = 0.0, SOON_S
+        self._at, self._soon_s = 0.0, AT_FIRST_S
         self._silent = False  # the last round had no answer, and the proof is of one before
 
     def begin(self, name: str, local_mac: bytes, queues: int) -> None:
@@ -89,11 +91,17 @@ class SteeredQueues:
             return prober.answers(name, local_mac, self._config.peer_mac_bytes, queue_id, seconds)
 
     def _plan(self) -> None:
-        """Where a queue is not proved, soon, and later and later; where all are, in a minute."""
+        """Where a queue is not proved, at once, and later and later, for a proxy that is started again has its rules
+        soon; where all are, in a minute."""
         later_s = float(self._config.prove_every_s)
         lacking = bool(self.proof.lacking) or not self.proof.answered or self._silent
-        self._soon_s = min(self._soon_s * 2, later_s) if lacking and self.headed else min(SOON_S, later_s)
-        self._at = time.monotonic() + (self._soon_s if lacking else later_s)
+        if not lacking:
+            wait_s, self._soon_s = later_s, AT_FIRST_S
+        elif self.headed:
+            wait_s, self._soon_s = self._soon_s, min(self._soon_s * 2, later_s)
+        else:
+            wait_s = min(SOON_S, later_s)
+        self._at = time.monotonic() + wait_s
 
     def close(self) -> None:
         """Takes addresses and rules away. May be called again."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from xts_agent import steered_queues
-from xts_agent.steered_queues import SteeredQueues
+from xts_agent.steered_queues import AT_FIRST_S, SteeredQueues
 from xts_bpf.steering import SOON_S, Proof
 
 ALL = Proof(frozenset(), "", answered=True)
@@ -71,6 +71,25 @@ def test_a_round_without_an_answer_says_nothing(monkeypatch: pytest.MonkeyPatch,
     rounds.found = [WITHOUT_TWO]
     made.prove()
     assert made.proof == WITHOUT_TWO
+
+
+def test_a_queue_that_is_not_proved_is_proved_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that starts again has its rules in a moment. Later and later, if it has not; then from the beginning."""
+    rounds = Rounds(ALL, WITHOUT_TWO)
+    made = queues(monkeypatch, rounds)
+    for _ in range(2):
+        waits = []
+        for _ in range(20):
+            made.prove()
+            waits.append(made.wait_s())
+        assert waits[0] <= AT_FIRST_S < SOON_S / 10
+        assert waits[1] > waits[0]
+        assert sum(waits[:4]) < SOON_S
+        assert waits[-1] == pytest.approx(Config.prove_every_s, abs=1.0)
+        rounds.found = [ALL]
+        made.prove()
+        assert made.wait_s() > SOON_S
+        rounds.found = [WITHOUT_TWO]
 
 
 def test_a_device_that_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
