@@ -232,6 +232,27 @@ def test_a_probe_that_no_program_took_is_nothing_to_a_link(side: str) -> None:
         assert pair.host.send(2) is pair.host.up is end.up
 
 
+@pytest.mark.parametrize("side", ["host", "proxy"])
+def test_a_frame_for_a_group_is_nothing_to_a_link(side: str) -> None:
+    """By such frames an end tells bridges where its addresses are: without a bridge the other end gets them."""
+    pair = Pair().open()
+    end = pair.host if side == "host" else pair.proxy
+    frame = (from_proxy if side == "host" else from_host)("XTS_LINK_PONG")
+    assert end.take(bytes([0x01, *frame[1:]]), pair.now_ns) == DROPPED
+    assert end.link.stats.dropped_foreign == 1 and end.up
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [("XTS_CMD_SEND", True), ("XTS_LINK_PART", True), ("XTS_CMD_MOVE_ACK", False), ("XTS_LINK_PING", False)],
+)
+def test_what_comes_before_the_link_is_up_is_lost(name: str, lost: bool) -> None:
+    """Its sender counts on it, or does not."""
+    proxy = Pair().proxy
+    assert proxy.take(from_host(name), 1) == DROPPED
+    assert bool(proxy.link.lost_early) is lost and proxy.link.stats.dropped_early == 1
+
+
 def test_a_proxy_that_has_met_nobody_takes_leave_of_nobody() -> None:
     pair = Pair()
     core.xts_link_goodbye(pair.proxy.link, 0)

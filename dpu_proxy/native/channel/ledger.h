@@ -233,6 +233,13 @@ static inline void ledger_took(const struct connection *c)
 	if (ledger)
 		ledger_write_taken(c);
 }
+/* The same, as it was heard after the death of the process before (processes/heard.h). */
+void ledger_write_heard(int fd, uint32_t bytes, uint32_t number, bool fin);
+static inline void ledger_heard(int fd, uint32_t bytes, uint32_t number, bool fin)
+{
+	if (ledger)
+		ledger_write_heard(fd, bytes, number, fin);
+}
 /* How many frames its host has sent in this epoch, and some more: modulo 256 it is the number of the next one. */
 uint32_t ledger_number(const struct channel *ch);
 /* Another one has come. */

@@ -107,10 +107,14 @@ static void keep_shared(const struct connection *c, const struct ledger_line *li
 	said->place = line->place;
 }
 
+static uint64_t taken(uint64_t bytes, uint32_t number, bool fin)
+{
+	return bytes << 32 | (fin ? LEDGER_TAKEN_FIN : 0) | (number & LEDGER_NUMBER_MASK);
+}
+
 static uint64_t taken_of(const struct connection *c)
 {
-	return c->tcp.accepted_bytes << 32 | (c->tcp.fin_wanted ? LEDGER_TAKEN_FIN : 0) |
-	       (ledger_number(c->channel) & LEDGER_NUMBER_MASK);
+	return taken(c->tcp.accepted_bytes, ledger_number(c->channel), c->tcp.fin_wanted);
 }
 
 void ledger_write(struct connection *c, bool counts)
@@ -196,6 +200,15 @@ void ledger_write_taken(const struct connection *c)
 
 	if (line)
 		*(volatile uint64_t *)&line->taken = taken_of(c);
+	ledger_in_order();
+}
+
+void ledger_write_heard(int fd, uint32_t bytes, uint32_t number, bool fin)
+{
+	struct ledger_line *line = written(fd);
+
+	if (line)
+		*(volatile uint64_t *)&line->taken = taken(bytes, number, fin);
 	ledger_in_order();
 }
 

@@ -273,9 +273,15 @@ static void recover_parked(struct worker_state *w, struct recovering *r, int fd,
 		.key = h.key, .name = line->name, .kind = NOTE_PARKED_DIED, .keep_ms = line->keep_ms
 	};
 	struct handed come = HANDED_NONE;
+	uint64_t written;
+	int error = r->parked < MOVE_NO_SOCKETS && line->state == CONNECTION_ESTABLISHED && !line->tls ? 0 : -EBADMSG;
 
-	if (r->parked < MOVE_NO_SOCKETS && line->state == CONNECTION_ESTABLISHED && !line->tls &&
-	    !read_line(fd, line, &come.side) && !move_arrive(w, r->tenant, &h, &come)) {
+	if (!error)
+		error = read_line(fd, line, &come.side);
+	written = come.side.accepted_bytes + line->written_from;
+	if (!error && !move_arrive(w, r->tenant, &h, &come)) {
+		recover_spilled_of(fd, line, written, r->tenant, h.key);
+		heard_begins(r->tenant, h.key, line->taken);
 		(void)held_arrives(w, r->tenant, &n, true); /* without it, it ends with the channel */
 		r->parked++;
 		r->taken++;

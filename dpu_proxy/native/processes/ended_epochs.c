@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "processes/move.h"
 #include "processes/share.h"
 
 /* So many processes of one queue, or behind one relay, may end within a minute, and more take the places of these. */
@@ -44,6 +45,13 @@ void epochs_ends(struct channel *ch)
 	of->ended_epochs->last[i].tenant = tenant_hold(ch->tenant);
 }
 
+void epochs_moved_ends(struct channel *ch)
+{
+	if (ch->moved_epoch)
+		ch->spoken_of = ch->moved_epoch;
+	epochs_ends(ch);
+}
+
 void epochs_free(struct channel *ch)
 {
 	for (uint32_t i = 0; ch->ended_epochs && i < EPOCHS; i++)
@@ -63,17 +71,25 @@ static struct xts_tenant *ended(const struct channel *ch, uint64_t epoch)
 	return NULL;
 }
 
+/* It is in force, or its host has not noticed so far that another process of the proxy serves it. */
+static bool has(const struct channel *ch, uint64_t epoch)
+{
+	return ch->spoken_of == epoch || ch->moved_epoch == epoch;
+}
+
 /* The tenant of the process that has, or had, this epoch on the queue; NULL: there is none. */
 static struct xts_tenant *tenant_of(struct channel *ch, uint64_t epoch)
 {
 	struct channel *behind = NULL;
+	struct xts_tenant *expected;
 
-	if (ch->spoken_of == epoch)
+	if (has(ch, epoch))
 		return ch->tenant;
 	while (ch->relayed.mux && (behind = relay_next(ch, behind)))
-		if (behind->spoken_of == epoch)
+		if (has(behind, epoch))
 			return behind->tenant;
-	return ended(ch, epoch);
+	expected = move_expected_tenant(ch, epoch);
+	return expected ? expected : ended(ch, epoch);
 }
 
 void over_said(struct channel *ch, const struct xts_rx_frame *frame)

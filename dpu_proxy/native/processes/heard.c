@@ -48,6 +48,8 @@ void heard_more(struct parked *p, const struct heard_frames *h, uint32_t bytes, 
 	p->heard.fin |= (flags & XTS_FLAG_FIN) != 0;
 	p->heard.close |= (flags & XTS_FLAG_CLOSE) != 0;
 	p->heard.abort |= (flags & XTS_FLAG_ABORT) != 0;
+	/* This frame may be given back now: should this process die, too, what is found then is not all. */
+	ledger_heard(p->tcp.fd, p->heard.bytes, h->number, p->heard.fin);
 }
 
 /* How many bytes its host has sent that TCP has not got. */
@@ -90,15 +92,46 @@ void heard_deliver(struct channel *ch)
 	registry_unlock();
 }
 
+/* With the lock held. */
+static bool is_delivered(struct parked *p)
+{
+	if (p->unowned || (!p->tcp.out.spill.bytes && (!p->tcp.fin_wanted || p->tcp.fin_done)))
+		return true;
+	p->unowned = unowned_hold(p->keyed.keeper, p->keyed.tenant);
+	if (p->unowned)
+		move_deliver(p, p->keyed.keeper);
+	return p->unowned;
+}
+
+bool heard_completes(struct parked *p)
+{
+	if (!p->heard.known || p->heard.torn || p->tcp.pushed)
+		return !p->tcp.out.spill.bytes && !p->spilled && !returned_bytes(&p->tcp.returned);
+	if (!p->heard.settled && !parked_join_spilled(p, missing(p)))
+		return false;
+	p->heard.settled = false;
+	p->tcp.fin_wanted |= p->heard.fin;
+	p->tcp.accepted_bytes += p->tcp.out.spill.bytes;
+	p->tcp.received_bytes -= returned_bytes(&p->tcp.returned);
+	return is_delivered(p);
+}
+
 /* --- a host that has ended ---------------------------------------------------------------------------------------- */
 
 /* Was it this host's alone, and is it known what it has sent? */
 static bool can_be_claimed(const struct channel *ch, const struct parked *p)
 {
-	if (!p->moved || p->returner || p->name || p->state != CONNECTION_ESTABLISHED ||
+	if (!p->moved || p->returner || held_others_have(p) || p->state != CONNECTION_ESTABLISHED ||
 	    (p->keyed.key ^ ch->moved_ticket) >> 32)
 		return false;
-	return p->heard.known ? !p->heard.torn : !ch->link.stats.dropped_early;
+	return p->heard.known ? !p->heard.torn : !ch->link.lost_early;
+}
+
+/* With the lock held: nobody else can ask for it. Its key. */
+static uint64_t alone(struct parked *p)
+{
+	held_name_ends(p);
+	return p->keyed.key;
 }
 
 /* With the lock held. Returns its key if it can be claimed; 0: it has ended, or others have it. */
@@ -108,10 +141,10 @@ static uint64_t end_or_key(struct channel *ch, struct parked *p)
 		parked_is_left(p);
 	else if (ch->heard.mute && held_outlives(p))
 		return 0;
-	else if (can_be_claimed(ch, p))
-		return p->keyed.key;
-	else
+	else if (!can_be_claimed(ch, p))
 		parked_end(&p->keyed);
+	else
+		return alone(p);
 	return 0;
 }
 

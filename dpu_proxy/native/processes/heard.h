@@ -45,6 +45,12 @@ void heard_more(struct parked *p, const struct heard_frames *h, uint32_t bytes, 
 /* With the lock held: there is more to deliver of one that is settled. */
 void heard_again(struct parked *p);
 
+/* With the lock held: its host has ended, or does not claim it, and other processes may have it. All that this host has
+ * sent waits for TCP from then on, and the counts are as if its process of the proxy lived: with what waits, and
+ * without what was read for the host and not sent to it. Of one with protocols, or of which frames are missing, nobody
+ * knows that: the counts are TCP's. False: bytes were found, and they are not all that is missing. */
+bool heard_completes(struct parked *p);
+
 /* All that waited for the dead process has been received. Takes the lock. */
 void heard_deliver(struct channel *ch);
 

@@ -6,11 +6,13 @@
 
 #include "channel/ledger.h"
 #include "connection/socket_kind.h"
+#include "processes/heard.h"
 #include "processes/parked.h"
 #include "processes/share.h"
 
 struct arrived_name {
 	struct keyed keyed; /* of the kind ARRIVED */
+	struct parked *of;
 	uint32_t keep_ms;
 	uint8_t kind; /* enum move_note_kind */
 	bool recovered;
@@ -36,7 +38,10 @@ static int add(struct parked *p, const struct move_note *n, bool recovered)
 	name->keep_ms = n->keep_ms;
 	name->kind = (uint8_t)n->kind;
 	name->recovered = recovered;
+	name->of = p;
 	p->name = name;
+	if (keys_are_over(p->keyed.tenant, n->name, p->keyed.keeper->now_ns))
+		held_is_over(&name->keyed);
 	return 0;
 }
 
@@ -93,14 +98,18 @@ static void park_again(struct parked *p, bool died)
 	(void)registry_rename(&p->keyed, key); /* nobody else can have taken it */
 	ledger_parks(p->tcp.fd, p->keyed.tenant, key, p->keep_ms);
 	registry_keep_for(&p->keyed, KEEP_MS_MAX);
+	parked_ends_soon(p);
+}
+
+bool held_others_have(const struct parked *p)
+{
+	return p->name && p->name->keep_ms && !p->heard.close;
 }
 
 bool held_outlives(struct parked *p)
 {
-	if (!p->name || !p->name->keep_ms)
+	if (!held_others_have(p) || (p->name->recovered && !heard_completes(p)))
 		return false;
-	if (p->name->recovered && (p->tcp.out.spill.bytes || p->spilled || returned_bytes(&p->tcp.returned)))
-		return false; /* found in its queue, and nobody says whether that is all (replay.h) */
 	list_remove(&p->returning);
 	park_again(p, true);
 	return true;
@@ -110,8 +119,21 @@ bool held_is_parked(struct parked *p)
 {
 	if (!p->name || p->name->kind == NOTE_HELD)
 		return false;
+	if (p->name->recovered && !heard_completes(p)) {
+		parked_has_settled(p); /* nobody takes it back: its peer hears of its end */
+		parked_end(&p->keyed);
+		return true;
+	}
 	park_again(p, p->name->kind == NOTE_PARKED_DIED);
 	return true;
+}
+
+void held_is_over(struct keyed *k)
+{
+	struct arrived_name *name = list_entry(k, struct arrived_name, keyed);
+
+	name->keep_ms = 0;
+	name->of->over = true;
 }
 
 bool held_note(const struct parked *p, struct move_note *n)

@@ -42,7 +42,11 @@ void held_is_claimed(struct parked *p, struct connection *c);
 /* Its host's channel ends, and has not opened, or it does not claim it: others may take it now. False: there are none,
  * or they must not. */
 bool held_outlives(struct parked *p);
-/* If no process has it: it is parked under its own key. False: a host will claim it. */
+/* May other processes ask for it? Not if its host has closed it, which only the last one does. */
+bool held_others_have(const struct parked *p);
+/* No process but its host has the connection of this key, of the kind ARRIVED, and that one has ended. */
+void held_is_over(struct keyed *k);
+/* If no process has it: it is parked under its own key, or ends, if bytes are missing. False: a host will claim it. */
 bool held_is_parked(struct parked *p);
 /* What the next process of the proxy is told of it. False: nothing. */
 bool held_note(const struct parked *p, struct move_note *n);

@@ -107,10 +107,11 @@ void move_deliver(struct parked *p, struct worker_state *w)
 void move_collect(struct worker_state *w, struct channel *ch, const struct xts_tenant *t, uint64_t ticket)
 {
 	registry_lock();
-	for (struct list *node = w->kept.next; node != &w->kept; node = node->next) {
+	for (struct list *node = w->kept.next, *next; node != &w->kept; node = next) {
 		struct keyed *k = list_entry(node, struct keyed, kept);
 		struct parked *p = k->kind == KEYED_PARKED ? parked_of(k) : NULL;
 
+		next = node->next;
 		if (p && p->moved && k->tenant == t && (k->key ^ ticket) >> 32 == 0 && list_empty(&p->returning)) {
 			move_deliver(p, w);
 			if (!held_is_parked(p))

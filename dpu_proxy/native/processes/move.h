@@ -96,6 +96,8 @@ void move_free(struct channel *ch);
 int move_expect(struct channel *trunk, const struct xts_resumed *how);
 /* The link is open: they are there. 0 or -errno. */
 int move_expected_come(struct channel *trunk);
+/* The tenant of the one whose host has this epoch; NULL: there is none. */
+struct xts_tenant *move_expected_tenant(const struct channel *trunk, uint64_t epoch);
 /* They do not come: it is another relay. */
 void move_expect_none(struct channel *trunk);
 

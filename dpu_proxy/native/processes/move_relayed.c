@@ -99,3 +99,11 @@ struct move_replayed *move_expected_replayed(struct channel *trunk, uint32_t num
 			return &trunk->relayed.expected[i].of;
 	return NULL;
 }
+
+struct xts_tenant *move_expected_tenant(const struct channel *trunk, uint64_t epoch)
+{
+	for (uint32_t i = 0; i < trunk->relayed.expected_count; i++)
+		if (trunk->relayed.expected[i].of.epoch == epoch)
+			return trunk->relayed.expected[i].of.tenant;
+	return NULL;
+}

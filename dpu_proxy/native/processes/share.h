@@ -336,6 +336,8 @@ void parked_end(struct keyed *k);
 
 /* No process has these connections any more: they end. In w's thread. Takes the lock. */
 void keys_over(struct worker_state *w, const struct xts_tenant *t, const uint64_t *keys, uint32_t count);
+/* With the lock held: has that been said of a key that nobody had, a short time ago? */
+bool keys_are_over(const struct xts_tenant *t, uint64_t key, uint64_t now_ns);
 /* Another worker may have left some that w keeps. Takes the lock. */
 void keys_over_poked(struct worker_state *w);
 

@@ -193,11 +193,12 @@ static void take_over_costs(struct channel *ch)
 
 void channel_link_opened(struct channel *ch)
 {
-	channel_end_epoch(ch, false); /* the process ended without GOODBYE */
-	if (ch->moved_epoch != ch->link.epoch)
-		channel_end_moved(ch, false); /* it is another process */
-	if (ch->moved_epoch != ch->link.epoch)
+	channel_end_epoch(ch, false);            /* the process ended without GOODBYE */
+	if (ch->moved_epoch != ch->link.epoch) { /* it is another process */
+		channel_end_moved(ch, false);
+		epochs_moved_ends(ch);
 		move_expect_none(ch);
+	}
 	ch->moved_epoch = 0;
 	take_over_costs(ch);
 	ch->epoch_live = true;
@@ -220,6 +221,7 @@ void channel_link_opened(struct channel *ch)
 static void moved_has_ended(struct channel *ch)
 {
 	channel_end_moved(ch, ch->link.error != ESHUTDOWN);
+	epochs_moved_ends(ch);
 	ledger_channel(ch);
 	xts_headed_no_epoch(ch->queue);
 }

@@ -32,6 +32,7 @@ from xts_messages.terminal.printable import printable
 from xts_messages.wire.wire_table import FRAME_WINDOW_MIN
 
 from xts_proxy.config.config import Config
+from xts_proxy.queues.over_words import OverWords
 from xts_proxy.supervisor.children import Child
 from xts_proxy.supervisor.heartbeat import answers
 from xts_proxy.supervisor.log import LOG, Budget
@@ -82,6 +83,7 @@ class ShmChannels:
         self.refusals = 0
         self.clients: dict[int, _Client] = {}  # by queue_id
         self._reserved: frozenset[int] = frozenset()  # numbers of queues that another proxy is about to hand over
+        self._over_words = OverWords()
         self._reap_at = 0.0  # by time.monotonic(): when workers may be asked again
         self.endpoint = Endpoint(
             config.proxy.endpoint,
@@ -249,6 +251,8 @@ class ShmChannels:
                     self.endpoint.take_back(attached)
                 else:
                     self._forget(client)
+        for tenant, keys in self._over_words.recent():  # the dead ones have heard it, or were not asked
+            self._say_over(self.workers, tenant, keys)
         return sockets
 
     def _recover(self, client: _Client, attached: Attached | None) -> int:
@@ -408,10 +412,14 @@ class ShmChannels:
         """No process has the connections of these keys any more (relatives_files.py)."""
         client = attached.tag
         assert isinstance(client, _Client)
-        for worker in filter(answers, self.workers):
+        self._over_words.note(client.tenant.name, keys)
+        self._say_over(list(filter(answers, self.workers)), client.tenant.name, keys)
+
+    def _say_over(self, workers: list[RemoteWorker], tenant: str, keys: list[int]) -> None:
+        for worker in workers:
             for at in range(0, len(keys), _KEYS):
                 with suppress(OSError):  # it ends, or is late: they are kept until their time is over
-                    worker.keys_over(client.tenant.name, keys[at : at + _KEYS])
+                    worker.keys_over(tenant, keys[at : at + _KEYS])
 
     def reap(self) -> float | None:
         """Frees the numbers of ended channels, if it is time. Returns in how many seconds to call it again; None: all

@@ -60,6 +60,13 @@ static void tell_of_restart(struct xts_link *link)
 	link->due |= DUE_GOODBYE;
 }
 
+/* A frame has come that nobody carries out. MOVE_ACK may cross the end of its epoch, and says nothing then. */
+static void count_early(struct xts_link *link, uint8_t type)
+{
+	link->stats.dropped_early++;
+	link->lost_early |= (xts_type_sequenced(type) && type != XTS_CMD_MOVE_ACK) || type == XTS_LINK_PART;
+}
+
 /* A frame that was sent to the process which has died. */
 static enum xts_link_verdict replay(struct xts_link *link, const struct xts_head *head)
 {
@@ -99,7 +106,7 @@ enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, 
 		return XTS_LINK_DROPPED;
 	}
 	if (link->state != XTS_LINK_UP) {
-		link->stats.dropped_early++;
+		count_early(link, out->type);
 		tell_of_restart(link);
 		return link->replaced_ticket && right_way ? replay(link, out) : XTS_LINK_DROPPED;
 	}

@@ -146,6 +146,7 @@ struct xts_link {
 	bool replay_follows;           /* is the last one, of XTS_LINK_REPLAYED, the one behind the one before? */
 	uint64_t goodbye_epoch;
 	uint16_t goodbye_error;
+	bool lost_early; /* a message on which its sender counts was dropped before the link was up */
 	struct xts_link_stats stats;
 };
 

@@ -11,10 +11,10 @@ import pytest
 PROGRAM = Path(__file__).with_name("programs") / "ledger.py"
 
 
-CASES = ("right", "ends", "parked", "lies", "written_over", "others", "places", "named", "shared", "nobodys", "noise")
+_SOCKETS = ("right", "ends", "parked", "lies", "written_over", "others", "places", "named", "shared", "nobodys", "lost")
 
 
-@pytest.mark.parametrize("case", [*CASES, "relayed"])
+@pytest.mark.parametrize("case", [*_SOCKETS, "noise", "relayed"])
 def test_a_ledger(case: str) -> None:
     done = subprocess.run([sys.executable, str(PROGRAM), case], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

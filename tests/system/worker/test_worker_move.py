@@ -68,12 +68,13 @@ def test_a_connection_moves_with_what_is_unread(worker: Worker, host: ScriptedHo
         left.close()
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["all is there", "a message is lost"])
+@pytest.mark.parametrize("late", ["nothing", "PING", "MOVE_ACK", "SEND", "PART"])
 def test_a_host_that_ends_before_it_claims(
-    worker: Worker, host: ScriptedHost, server: socket.socket, lost: bool
+    worker: Worker, host: ScriptedHost, server: socket.socket, late: str
 ) -> None:
     """What it had sent arrives, and then an end, as of any process. What it sends to a process that has left is lost:
-    its peer must not take that for the end."""
+    its peer must not take that for the end. MOVE_ACK, and what the link itself says, is no loss."""
+    lost = late in ("SEND", "PART")
     sent = bytes(1 << 15)
     with Worker(tenant=worker.tenant) as next_worker, connected(host, server) as connection:
         connection.peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -81,8 +82,14 @@ def test_a_host_that_ends_before_it_claims(
         left = moved(host, worker, next_worker)
         _, after = next_worker.resume(left.ticket, left.epoch, left.known, features=FEATURES | MOVE)
         with after:
-            if lost:
+            if late == "SEND":
                 after.raw(encode(Frame("XTS_CMD_SEND", {}, b"more", id=connection.id, **of(after))))
+            elif late == "PART":
+                after.raw(encode(Frame("XTS_LINK_PART", {"frame_bytes": 9000}, bytes(1000), **of(after))))
+            elif late == "MOVE_ACK":
+                after.raw(encode(Frame("XTS_CMD_MOVE_ACK", {"ticket": left.ticket}, **of(after))))
+            elif late == "PING":
+                after.raw(encode(Frame("XTS_LINK_PING", {"token": 1}, **of(after))))
             goodbye(after)
             if lost:
                 with pytest.raises(ConnectionResetError):

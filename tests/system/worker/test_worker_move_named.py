@@ -15,8 +15,8 @@ from beds.examples import examples
 from beds.handover import Connection, connected, server
 from beds.moves import MOVE, Left, ask, claim, is_open, moved, take_in, waits
 from beds.moves import take as take_channel
-from beds.scripted_host import WINDOW, ScriptedHost, Worker
-from beds.share import KEEP_MS, SHARE, new_epoch, new_key, other_worker, share, worker
+from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_ffi, worker_lib
+from beds.share import KEEP_MS, SHARE, goodbye, new_epoch, new_key, other_worker, share, worker
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages.wire import codec
@@ -92,6 +92,49 @@ def bed(worker: Worker, other_worker: Worker, server: socket.socket) -> Iterator
         assert share(holder, key, held.proxy_id, held.number, KEEP_MS).error == 0
         with peer:
             yield Bed(worker, other_worker, holder, key, held, peer)
+
+
+def tell(worker: Worker, key: int) -> None:
+    """The supervisor, whose endpoint has attached its processes."""
+    given = worker_ffi.new("uint64_t[]", [key])
+    assert worker_lib.xts_worker_keys_over(worker.native, worker.tenant, given, 1) == 0
+
+
+def say(host: ScriptedHost, epoch: int, key: int) -> None:
+    """The agent, on the queue of this host."""
+    ways = {"destination": host.queue.peer_mac, "source": host.queue.local_mac}
+    host.raw(codec.encode(codec.Frame("XTS_LINK_OVER", {"epoch": epoch}, struct.pack(">Q", key), **ways)))
+
+
+@pytest.mark.parametrize("by", ["supervisor", "agent"])
+@pytest.mark.parametrize("when", ["before it comes", "before the end of its host", "after that"])
+def test_no_process_has_it_any_more(bed: Bed, by: str, when: str) -> None:
+    """Nobody has claimed it: it ends, as that of one process does."""
+
+    def over(left: Left, host: ScriptedHost) -> None:
+        if by == "supervisor":
+            tell(bed.next, bed.key)
+        else:
+            say(host, left.epoch, bed.key)
+
+    with bed.process(features=FEATURES | table.FEATURES["OVER"][0]) as other:
+        if when == "before it comes":
+            if by == "supervisor":
+                tell(bed.next, bed.key)
+            else:
+                say(other, other.epoch, bed.key)
+        bed.held.send(b"last")
+        with bed.moves() as left, bed.resumes(left)[1] as holder:
+            if when == "before the end of its host":
+                over(left, holder)
+            goodbye(holder)
+            if when == "after that":
+                bed.next.wait(lambda s: s.parked_connections == 1 and s.channels_up == 1, "it is not parked")
+                over(left, holder)
+            bed.peer.settimeout(5)
+            assert bed.peer.recv(5, socket.MSG_WAITALL) == b"last"
+            bed.next.wait(lambda s: s.parked_connections == 0, "it is kept")
+            assert take(other, bed.key).error in (errno.ENOENT, errno.EBUSY)
 
 
 def test_its_host_claims_it_and_others_ask_for_it(bed: Bed) -> None:

@@ -333,6 +333,28 @@ def nobodys(worker: Worker) -> None:
             assert asker.expect("XTS_REPLY_TAKE_ACK").error == error
 
 
+def lost(worker: Worker) -> None:
+    """What no process holds goes on with all that its last host has sent, or not at all: its peer must not take an end
+    of all processes for the end of the stream."""
+    peers = []
+    for key, taken in ((41, 0), (42, 50)):
+        ours, peer = pair()
+        peers.append(peer)
+        parked = {"queue_id": 0xFFFFFFFF, "place": tenant_in_line("default"), "name": key, "keep_ms": 60_000}
+        line = line_of(ours, proxy_id=key, taken=taken << 32, **parked)
+        write(ours.detach(), line.packed())
+    with worker.attach(1, features=FEATURES | RESUME):
+        assert recover(worker) == 2
+        with worker.resume(TICKET, 55, bytes(int(_DEAD.known_bytes)))[1]:
+            given = worker_ffi.new("uint64_t[]", [41, 42])
+            assert worker_lib.xts_worker_keys_over(worker.native, worker.tenant, given, 2) == 0
+            assert peers[0].recv(1) == b""
+            try:
+                raise AssertionError(peers[1].recv(1))
+            except ConnectionResetError:
+                pass
+
+
 def noise(worker: Worker) -> None:
     drawn = random.Random(33)
     with worker.attach(features=FEATURES | RESUME):
