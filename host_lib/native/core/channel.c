@@ -446,11 +446,21 @@ static void wait_for_arrival(struct xts_queue *queue)
 	}
 }
 
+/* Is something here that a program has sent? */
+static bool has_unsent(struct stack *st)
+{
+	for (struct xts_sock *s = table_next(st, NULL); s; s = table_next(st, s))
+		if (s->pending_bytes && kind_of(s)->lingers && s->state == TCP_STATE_ESTABLISHED && !s->lost)
+			return true;
+	return false;
+}
+
+/* If something could not be sent, its peer must not take the end of the connection for that of the stream. */
 void channel_say_goodbye(struct stack *st)
 {
 	if (!st->channel)
 		return;
-	xts_link_goodbye(&st->channel->link, 0);
+	xts_link_goodbye(&st->channel->link, has_unsent(st) ? ETIMEDOUT : 0);
 	channel_flush(st, true);
 	if (st->channel)
 		wait_for_arrival(st->channel->queue);

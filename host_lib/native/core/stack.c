@@ -22,6 +22,7 @@
 #include "xts.h"
 
 #define EXIT_FLUSH_NS (1 * NS_PER_S)
+#define EXIT_MOVES_NS (10 * NS_PER_S) /* another process of the proxy is about to serve the queue */
 
 uint64_t now_ns(void)
 {
@@ -201,12 +202,16 @@ bool stack_leave_interrupted(struct stack *st, ssize_t *result)
 
 void stack_settle(struct stack *st)
 {
-	uint64_t deadline = now_ns() + EXIT_FLUSH_NS;
+	uint64_t begun = now_ns(), deadline;
 
-	while (st->channel && st->channel->outbox_first && now_ns() < deadline) {
+	while (st->channel && st->channel->outbox_first) {
+		deadline = begun + (move_is_between(&st->channel->move) ? EXIT_MOVES_NS : EXIT_FLUSH_NS);
+		if (now_ns() >= deadline)
+			break;
 		channel_pump(st);
 		channel_flush(st, true);
-		if (st->channel && st->channel->outbox_first && wait_for(st, &st->frame_waiters, deadline, false))
+		if (st->channel && st->channel->outbox_first &&
+		    wait_for(st, &st->frame_waiters, deadline, false) == -ENOBUFS)
 			break;
 	}
 }

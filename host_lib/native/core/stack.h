@@ -152,6 +152,6 @@ static inline bool stack_restarts(struct stack *st, ssize_t *result)
 /* To be called before the lock is released for anything other than a wait of wait.c: sends what was queued, and arms
  * the doorbell for a thread that sleeps on the queue outside those waits. */
 void stack_rest(struct stack *st);
-void stack_settle(struct stack *st); /* waits, for at most a second, until all messages have left */
+void stack_settle(struct stack *st); /* waits for all messages to leave: a second, or 10 if a proxy is about to come */
 
 #endif

@@ -4,12 +4,13 @@ or its peer has sent urgent data, which reading skips (PROTOCOL.md, "Crash")."""
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO
 
 import pytest
@@ -123,6 +124,49 @@ def test_no_byte_is_made_up_for_urgent_data(kind: str, was_read: bool) -> None:
             came += said
         assert said == "ECONNRESET"
         assert came == "" if was_read else "beforeafter".startswith(came)
+
+
+#: More connections than there are frames on their way at most.
+MANY = 150
+MANY_SENDS = """
+import socket, sys
+connections = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(int(sys.argv[3]))]
+print("connected", flush=True)
+sys.stdin.readline()
+for connection in connections:
+    connection.sendall(b"x" * 50)
+"""
+
+
+def end_of(peer: socket.socket) -> str:
+    try:
+        return str(everything(peer))
+    except ConnectionResetError:
+        return "reset"
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_what_could_not_be_sent_before_an_exit_is_not_taken_for_the_end(kind: str) -> None:
+    """Nobody serves the queue for longer than a program waits at its exit. What has not left it is lost, and the peers
+    must learn of that."""
+    with crashing(kind) as where, listening(where.place) as server:
+        server.listen(MANY)
+        arguments = ["-c", MANY_SENDS, peer_address(where.place), str(server.getsockname()[1]), str(MANY)]
+        with where.place.program(arguments) as process, ExitStack() as stack:
+            peers = [stack.enter_context(server.accept()[0]) for _ in range(MANY)]
+            assert line(process.stdout) == "connected"
+            os.kill(where.pid, signal.SIGSTOP)
+            try:
+                where.crash(signal.SIGKILL)
+                assert process.stdin
+                process.stdin.write("\n")
+                process.stdin.flush()
+                process.wait(PATIENCE_S)
+            finally:
+                os.kill(where.pid, signal.SIGCONT)
+            for peer in peers:
+                peer.settimeout(PATIENCE_S)
+            assert {end_of(peer) for peer in peers} <= {"50", "reset"}
 
 
 def unread(where: Crashing) -> bool:
