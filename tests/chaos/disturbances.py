@@ -14,7 +14,7 @@ from pyroute2 import IPRoute
 from xts_lab import topology
 from xts_lab.card import Cable
 from xts_lab.slow_cable import Pace
-from xts_lab.wire import Wire, set_cables, set_paces
+from xts_lab.wire import set_cables, set_paces
 
 from chaos import broken_files, few_descriptors, few_threads, little_memory, other_version
 from chaos.disturbance import (
@@ -52,16 +52,6 @@ def _kill_one(name: str) -> Callable[[Scene, random.Random], None]:
         scene.pid_of(name, other_than=killed)
 
     return do
-
-
-def _kill_workers(scene: Scene, chance: random.Random) -> None:
-    """Where frames have heads no other process goes on, and the proxy ends (PROTOCOL.md, "Crash")."""
-    if scene.lab.settings.wire is Wire.CABLE:
-        _kill_one("xts-workers")(scene, chance)
-        return
-    os.kill(scene.pid_of("xts-workers"), signal.SIGKILL)
-    scene.proxy_ended()
-    scene.start_proxy()
 
 
 def _reload(scene: Scene, chance: random.Random) -> None:
@@ -180,7 +170,7 @@ TABLE = (
     Disturbance("upgrade of the proxy", "proxy", Allows.SHARED_END, _upgrade),
     Disturbance("restart of the proxy", "proxy", Allows.ENDS, _restart),
     Disturbance("kill of the proxy", "proxy", Allows.ENDS, _kill_proxy),
-    Disturbance("kill of its workers", "proxy", Allows.ENDS, _kill_workers),
+    Disturbance("kill of its workers", "proxy", Allows.ENDS, _kill_one("xts-workers")),
     Disturbance("kill of its key process", "proxy", Allows.NOTHING, _kill_one("xts-keys")),
     Disturbance("reload", "proxy", Allows.NOTHING, _reload),
     Disturbance("a supervisor that does not run", "proxy", Allows.NOTHING, _stopped("supervisor")),
