@@ -16,12 +16,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Protocol
 
+from xts_messages._native import lib
 from xts_messages.queues.queue import Queue
-from xts_messages.queues.queue_kinds import HOST, PROXY, RDMA, QueueOptions
-from xts_messages.queues.rdma import RdmaEnd
+from xts_messages.queues.queue_kinds import CARRIED, HOST, PROXY, RDMA, QueueEnd, QueueOptions, open_ends
+from xts_messages.queues.rdma import RdmaCarrier, RdmaEnd
 from xts_messages.queues.rdma_cm import Connection, Options, connect
 
+from beds.counted_calls import CountedCalls
 from beds.patience import SLOWER
 from beds.queued_links import DistantLinks
 
@@ -32,6 +35,8 @@ _SERVICES = itertools.count(7700)
 #: The software devices of the kernel: their module, and the interface that they are put on.
 DEVICES = {"rxe": "rdma_rxe", "siw": "siw"}
 PATIENCE_S = 12.0 * SLOWER
+#: Of a queue's frames: with several buffers for one, or not.
+LARGEST = {False: int(lib.XTS_FRAME_BYTES_MAX), True: int(lib.XTS_FRAME_BYTES_SINGLE)}
 
 
 class Device:
@@ -98,6 +103,14 @@ def _ip(*words: str) -> None:
     _run("ip", *words)
 
 
+class Offered(Protocol):
+    """A queue pair that is to be connected."""
+
+    @property
+    def qp_number(self) -> int: ...
+    def step(self, step: bytes) -> None: ...
+
+
 class Acceptor(AbstractContextManager["Acceptor"]):
     """The process that accepts."""
 
@@ -113,7 +126,7 @@ class Acceptor(AbstractContextManager["Acceptor"]):
     def hear(self) -> bytes:
         return self.socket.recv(512)
 
-    def accept(self, end: RdmaEnd) -> int:
+    def accept(self, end: Offered) -> int:
         """Accepts the next peer for this end; returns its life."""
         self.socket.send(str(end.qp_number).encode())
         while True:
@@ -165,6 +178,82 @@ class Pair(AbstractContextManager["Pair"]):
         self.host.close()
         self.proxy.close()
         self.connection.close()
+        while self.acceptor.hear() != b"ended":
+            pass
+
+
+class CarriedEnd(AbstractContextManager["CarriedEnd"]):
+    """The proxy's end of a queue as a worker has it, `queue`: shared memory, whose frames a carrier has, in a thread of
+    its own from start() on. `calls`: how many system calls that has made, when it is over."""
+
+    def __init__(self, device: Device, options: QueueOptions) -> None:
+        self.carrier = RdmaCarrier(device.ifindex, options)
+        host, proxy = open_ends(
+            CARRIED, QueueOptions(options.frame_window), largest_message=LARGEST[options.single_chunk]
+        )
+        self.memory_fd = os.dup(proxy.descriptors[0])  # adopting takes over, and both ends have the same descriptor
+        self.qp_number = self.carrier.carry(host)
+        self.queue = QueueEnd(proxy.geometry, (self.memory_fd, proxy.descriptors[1])).adopt(PROXY)
+        self.word, self._its = socket.socketpair()
+        self.calls = 0
+        self._running: threading.Thread | None = None
+
+    def step(self, step: bytes) -> None:
+        self.carrier.step(step)
+
+    def start(self, life_fd: int) -> None:
+        """It is connected. Takes over `life_fd`."""
+
+        def run() -> None:
+            with CountedCalls() as counted:
+                with counted.counting():
+                    self.carrier.run(life_fd, self._its.fileno(), 0)
+                self.calls = counted.calls()
+            os.close(life_fd)
+
+        self._running = threading.Thread(target=run)
+        self._running.start()
+
+    def ended(self) -> bool:
+        """The carrier has, within our patience."""
+        assert self._running
+        self._running.join(PATIENCE_S)
+        return not self._running.is_alive()
+
+    def __exit__(self, *_: object) -> None:
+        self.queue.close()
+        self.word.close()
+        assert not self._running or self.ended()
+        self._its.close()
+        self.carrier.close()
+
+
+class CarriedPair(AbstractContextManager["CarriedPair"]):
+    """As Pair, with a worker's end as the proxy's."""
+
+    def __init__(self, device: Device, acceptor: Acceptor, options: QueueOptions) -> None:
+        self.acceptor = acceptor
+        self.end, mine = CarriedEnd(device, options), RdmaEnd(device.ifindex, options)
+        came: list[int] = []
+        accepting = threading.Thread(target=lambda: came.append(acceptor.accept(self.end)))
+        accepting.start()
+        self.connection = connect(device.address, acceptor.service, mine.qp_number, mine.step, Options())
+        accepting.join(PATIENCE_S)
+        self.host = mine.adopt(HOST, os.dup(self.connection.life.fileno()))
+        self.end.start(came[0])
+        self.proxy = self.end.queue
+        self._connected = True
+
+    def disconnect(self) -> None:
+        """The host's connection manager ends the connection. Harmless when repeated."""
+        if self._connected:
+            self._connected = False
+            self.connection.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.host.close()
+        self.end.__exit__()
+        self.disconnect()
         while self.acceptor.hear() != b"ended":
             pass
 

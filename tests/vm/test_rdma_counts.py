@@ -1,5 +1,6 @@
 """What a message costs over RDMA next to AF_XDP, by counts, in one guest: system calls of its sender and its receiver,
-and wake-ups. They are the same on each machine, which times under emulation are not. The table is printed (`-rP`)."""
+wake-ups, and copies by the kernel. They are the same on each machine, which times under emulation are not. The table is
+printed (`-rP`)."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import pytest
+from beds import counted_copies
 from beds.counted_calls import CountedCalls
-from beds.rdma import PATIENCE_S, Acceptor, Device, Pair
+from beds.rdma import PATIENCE_S, Acceptor, CarriedPair, Device, Pair
 from beds.ready import readable
 from beds.veth_wire import make_wire
 from xts_bpf.device import open_device_queues
@@ -103,3 +105,43 @@ def test_calls_of_a_message(device: Device, acceptor: Acceptor) -> None:
         assert costs.receive_calls <= ethernet[key].receive_calls + 5 * BATCHES[0] / key[1], (key, costs, ethernet[key])
     for costs in (ethernet[64, 16], over[64, 16]):
         assert costs.send_calls < 0.1 and costs.receive_calls < 0.5, "a batch is not one call"
+
+
+@pytest.mark.parametrize("device", ["rxe"], indirect=True)
+def test_calls_of_a_message_that_another_process_carries(device: Device, acceptor: Acceptor) -> None:
+    """The worker's own are no more than at a queue pair of its own, and the process between has some for each batch."""
+    with CarriedPair(device, acceptor, OPTIONS) as pair:
+        carried = table("RDMA (rxe), carried for a worker", (pair.host, pair.proxy))
+    rounds = len(SIZES) * sum(MESSAGES // batch for batch in BATCHES)
+    print(f"the process that carries: {pair.end.calls / rounds:.1f} calls for a batch")
+    with Pair(device, acceptor, OPTIONS) as direct:
+        own = table("RDMA (rxe)", (direct.host, direct.proxy))
+    for key, costs in carried.items():
+        assert costs.send_calls <= 1.1 * own[key].send_calls, (key, costs, own[key])
+        assert costs.receive_calls <= own[key].receive_calls, (key, costs, own[key])
+    assert pair.end.calls < 12 * rounds
+
+
+@pytest.mark.parametrize("device", ["rxe"], indirect=True)
+def test_copies_of_a_message(device: Device, acceptor: Acceptor) -> None:
+    """Software devices copy a frame at each end, as AF_XDP does in copy mode: into a packet of the kernel's, and out of
+    it. The process that carries frames for a worker adds none."""
+    found = {}
+    with over_afxdp() as ends:
+        found["AF_XDP (veth)"] = copies(counted_copies.AFXDP, *ends)
+    with Pair(device, acceptor, OPTIONS) as pair:
+        found["RDMA (rxe)"] = copies(counted_copies.RXE, pair.host, pair.proxy)
+    with CarriedPair(device, acceptor, OPTIONS) as carried:
+        found["RDMA (rxe), carried for a worker"] = copies(counted_copies.RXE, carried.host, carried.proxy)
+    for name, count in found.items():
+        print(f"{name}: {count:.2f} copies by the kernel")
+        assert count == pytest.approx(2, abs=0.05), found
+
+
+def copies(functions: dict[str, str], source: Queue, sink: Queue) -> float:
+    """Of a message, in this direction."""
+    size, batch = SIZES[-1], BATCHES[-1]
+    measured(source, sink, size, batch)  # whatever is done at first
+    with counted_copies.counted(functions) as copied:
+        measured(source, sink, size, batch)
+    return copied.bytes / (MESSAGES * size)

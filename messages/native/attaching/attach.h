@@ -48,6 +48,8 @@ enum xts_queue_number {
 	XTS_QUEUE_SHM = 2,
 	XTS_QUEUE_RELAY = 3, /* in a listing: shared memory to a relay of the agent */
 	XTS_QUEUE_RDMA = 4,  /* between a relay and the proxy; no process is given one */
+	/* shared memory within the proxy: a worker's end of a queue over RDMA, whose queue pair another process has */
+	XTS_QUEUE_CARRIED = 5,
 };
 
 struct xts_attach_request {

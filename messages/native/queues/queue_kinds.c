@@ -10,6 +10,7 @@ static const struct xts_queue_kind *const kinds[] = {
 	&xts_queue_afxdp,
 	&xts_queue_shm,
 	&xts_queue_rdma,
+	&xts_queue_carried,
 };
 
 static const struct xts_queue_kind *added[ADDED_MAX];

@@ -102,8 +102,13 @@ int xts_queue_open(struct xts_queue_opened *out, uint32_t number, const struct x
  * after that. Before any queue is opened; 0, -EEXIST or -ENOSPC. */
 int xts_queue_kind_add(const struct xts_queue_kind *kind);
 
-extern const struct xts_queue_kind xts_queue_afxdp; /* afxdp.c */
-extern const struct xts_queue_kind xts_queue_shm;   /* shm.c */
-extern const struct xts_queue_kind xts_queue_rdma;  /* rdma.c */
+extern const struct xts_queue_kind xts_queue_afxdp;   /* afxdp.c */
+extern const struct xts_queue_kind xts_queue_shm;     /* shm.c */
+extern const struct xts_queue_kind xts_queue_rdma;    /* rdma.c */
+extern const struct xts_queue_kind xts_queue_carried; /* shm_open.c */
+
+/* All memory of a queue over shared memory, for a device that is to read and write its slots; NULL: it is of another
+ * kind. */
+void *xts_shm_memory(struct xts_queue *q, size_t *bytes);
 
 #endif

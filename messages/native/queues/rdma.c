@@ -29,6 +29,12 @@ int xts_rdma_load(const char *path)
 	return 0;
 }
 
+void xts_rdma_addresses(struct xts_attach_reply *g)
+{
+	memcpy(g->local_mac, (const uint8_t[]){ 0x02, 'r', 'd', 'm', 0, 1 }, 6);
+	memcpy(g->peer_mac, (const uint8_t[]){ 0x02, 'r', 'd', 'm', 0, 2 }, 6);
+}
+
 void xts_rdma_geometry(struct xts_attach_reply *g, const struct xts_queue_options *options)
 {
 	memset(g, 0, sizeof *g);
@@ -44,9 +50,7 @@ void xts_rdma_geometry(struct xts_attach_reply *g, const struct xts_queue_option
 	g->slot_bytes = (g->largest_message + RDMA_PAGE - 1) / RDMA_PAGE * RDMA_PAGE;
 	g->rx_chunks = options->frame_window + XTS_CONTROL_RESERVE + options->kept_max;
 	g->tx_slots = options->frame_window + XTS_CONTROL_RESERVE + XTS_RDMA_SIGNAL_EVERY;
-	/* Locally administered addresses: there is no Ethernet, but frames have an Ethernet header all the same. */
-	memcpy(g->local_mac, (const uint8_t[]){ 0x02, 'r', 'd', 'm', 0, 1 }, 6);
-	memcpy(g->peer_mac, (const uint8_t[]){ 0x02, 'r', 'd', 'm', 0, 2 }, 6);
+	xts_rdma_addresses(g);
 	(void)if_indextoname(options->ifindex, g->interface);
 }
 
@@ -74,6 +78,32 @@ int xts_rdma_keep(int events_fd)
 int xts_rdma_renew(int events_fd)
 {
 	return module ? module->renew(events_fd) : -EOPNOTSUPP;
+}
+
+int xts_rdma_carrier(int *events_fd, const struct xts_queue_options *options)
+{
+	struct xts_queue_opened out = { 0 };
+	int error;
+
+	xts_rdma_geometry(&out.geometry, options);
+	error = module ? module->carrier(&out, options) : -EOPNOTSUPP;
+	*events_fd = error ? -1 : out.fds[0][XTS_RDMA_EVENTS];
+	return error;
+}
+
+int xts_rdma_carry(int events_fd, struct xts_queue *queue)
+{
+	size_t bytes = 0;
+	void *memory = xts_shm_memory(queue, &bytes);
+
+	if (!memory)
+		return -EINVAL;
+	return module ? module->carry(events_fd, queue, memory, bytes) : -EOPNOTSUPP;
+}
+
+int xts_rdma_run(int events_fd, int life_fd, int word_fd, uint32_t spin_us)
+{
+	return module ? module->run(events_fd, life_fd, word_fd, spin_us) : -EOPNOTSUPP;
 }
 
 static int rdma_open(struct xts_queue_opened *out, const struct xts_queue_options *options)

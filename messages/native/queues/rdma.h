@@ -5,7 +5,8 @@
  * Theory of operation
  *
  * A queue pair cannot be handed to another process, and whoever has the descriptor of its device may talk to anybody.
- * So the process that carries the frames makes it, and keeps it: a relay of the agent, or a process of the proxy. Who
+ * So the process that carries the frames makes it, and keeps it: a relay of the agent, or a process of the proxy, which
+ * does so for a worker (native/rdma/rdma_carrier.c). Who
  * connects it is another matter. The RDMA connection manager (xts_messages/queues/rdma_cm.py, by pyverbs) needs only
  * the number of a queue pair, and its answer is numbers, struct xts_rdma_step. So it may run in a process of its own
  * that has no queue pair, and one that has a queue pair needs no address and no rights to connect anything.
@@ -48,7 +49,7 @@ struct xts_rdma_step {
 
 /* Of an end that was opened here. */
 struct xts_rdma_numbers {
-	uint32_t qp_num;     /* of the queue pair, for the connection manager */
+	uint32_t qp_num;     /* of the queue pair, for the connection manager; 0: there is none */
 	uint32_t inline_max; /* bytes of a frame that is sent without a buffer of its own */
 	uint32_t lkey, rkey; /* of its memory; for tests: the second opens nothing */
 	char device[64];
@@ -58,7 +59,7 @@ struct xts_rdma_numbers {
  * are as many slots more, for those that are done and have not said so. */
 #define XTS_RDMA_SIGNAL_EVERY 16u
 
-#define XTS_RDMA_MODULE_VERSION 2u
+#define XTS_RDMA_MODULE_VERSION 3u
 struct xts_rdma_module {
 	uint32_t version; /* XTS_RDMA_MODULE_VERSION */
 	int (*open)(struct xts_queue_opened *out, const struct xts_queue_options *options);
@@ -68,8 +69,14 @@ struct xts_rdma_module {
 	void (*discard)(int events_fd);
 	int (*keep)(int events_fd);
 	int (*renew)(int events_fd);
+	int (*carrier)(struct xts_queue_opened *out, const struct xts_queue_options *options);
+	int (*carry)(int events_fd, struct xts_queue *queue, void *memory, size_t bytes);
+	int (*run)(int events_fd, int life_fd, int word_fd, uint32_t spin_us);
 };
 
+/* The addresses in the frames of both ends: locally administered ones. There is no Ethernet, but frames have an
+ * Ethernet header all the same. */
+void xts_rdma_addresses(struct xts_attach_reply *g);
 /* What all ends with these options have: sizes and addresses. For processes that have no end, too. */
 void xts_rdma_geometry(struct xts_attach_reply *g, const struct xts_queue_options *options);
 
@@ -87,5 +94,17 @@ void xts_rdma_discard(int events_fd);
  * renewing makes another. -EBUSY: the queue is in use. */
 int xts_rdma_keep(int events_fd);
 int xts_rdma_renew(int events_fd);
+
+/* --- an end whose frames another queue has (native/rdma/rdma_carrier.c) --- */
+
+/* Opens one, without memory and queue pair. 0 or -errno. */
+int xts_rdma_carrier(int *events_fd, const struct xts_queue_options *options);
+/* The frames of the next connection, which has a queue pair of its own, are those of this queue over shared memory.
+ * Takes it over on success; the one before is closed. 0, -EINVAL: it is of another kind or size; or another -errno. */
+int xts_rdma_carry(int events_fd, struct xts_queue *queue);
+/* Carries, when it is connected: until life_fd or word_fd is readable or hangs up, the connection ends, or the queue's
+ * other end is closed. The queue is closed then. spin_us: for how long it looks before it sleeps. 0, or -errno: it
+ * could not begin. */
+int xts_rdma_run(int events_fd, int life_fd, int word_fd, uint32_t spin_us);
 
 #endif

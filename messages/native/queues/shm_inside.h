@@ -1,4 +1,4 @@
-/* A queue over shared memory as its own files see it: shm.c, shm_open.c, shm_restore.c. */
+/* A queue over shared memory as its own files see it: shm.c, shm_open.c, shm_restore.c; and carried.c. */
 #ifndef XTS_SHM_INSIDE_H
 #define XTS_SHM_INSIDE_H
 
@@ -13,6 +13,8 @@
 #define SHM_ENTRIES 256u /* entries of each ring; a power of two, at least SHM_SLOTS_MAX */
 #define SHM_PAGE 4096u
 #define CACHE_LINE 64
+#define SHM_TRAITS (XTS_QUEUE_DEATH_SHOWS | XTS_QUEUE_PEER_MEMORY | XTS_QUEUE_RETAINS)
+#define CARRIED_TRAITS (XTS_QUEUE_KICK_COSTS | XTS_QUEUE_PACKETS | XTS_QUEUE_RETAINS)
 /* The descriptors of an end: the memory, and its own end of the pair of bells. */
 enum shm_descriptors { SHM_MEMORY, SHM_BELL };
 
@@ -85,7 +87,8 @@ void shm_give_back(struct shm_queue *q, uint32_t slot);
 
 /* --- shm_open.c --------------------------------------------------------------------------------------------------- */
 
-/* 0 or -errno, as struct xts_queue_kind says. */
+/* 0 or -errno, as struct xts_queue_kind says; of this kind. */
+int shm_open_as(uint32_t kind, struct xts_queue_opened *out, const struct xts_queue_options *options);
 int shm_adopt(struct xts_queue **out, enum xts_queue_end end, const int *fds, const struct xts_attach_reply *g);
 
 /* --- shm_restore.c ------------------------------------------------------------------------------------------------ */

@@ -18,7 +18,7 @@ static size_t shm_bytes(const struct xts_attach_reply *g)
 
 static bool shm_geometry_ok(const struct xts_attach_reply *g)
 {
-	return g->kind == XTS_QUEUE_SHM && g->frame_window >= XTS_FRAME_WINDOW_MIN &&
+	return (g->kind == XTS_QUEUE_SHM || g->kind == XTS_QUEUE_CARRIED) && g->frame_window >= XTS_FRAME_WINDOW_MIN &&
 	       g->frame_window <= XTS_FRAME_WINDOW_MAX && g->largest_message >= XTS_FRAME_BYTES_SINGLE &&
 	       g->largest_message <= XTS_FRAME_BYTES_MAX && g->slot_bytes >= g->largest_message &&
 	       g->slot_bytes <= XTS_FRAME_BYTES_MAX && g->slot_bytes % SHM_PAGE == 0 &&
@@ -47,14 +47,14 @@ static int shm_make(struct xts_queue_opened *out)
 	return 0;
 }
 
-static int shm_open_pair(struct xts_queue_opened *out, const struct xts_queue_options *options)
+int shm_open_as(uint32_t kind, struct xts_queue_opened *out, const struct xts_queue_options *options)
 {
 	struct xts_attach_reply *g = &out->geometry;
 	uint32_t largest = options->largest_message ? options->largest_message : XTS_FRAME_BYTES_MAX;
 
 	g->magic = XTS_ATTACH_MAGIC;
 	g->version = XTS_ATTACH_VERSION;
-	g->kind = XTS_QUEUE_SHM;
+	g->kind = kind;
 	g->ethertype = XTS_ETHERTYPE;
 	g->frame_window = options->frame_window;
 	g->queue_id = options->queue_id;
@@ -67,6 +67,11 @@ static int shm_open_pair(struct xts_queue_opened *out, const struct xts_queue_op
 	return shm_geometry_ok(g) ? shm_make(out) : -EINVAL;
 }
 
+static int shm_open_pair(struct xts_queue_opened *out, const struct xts_queue_options *options)
+{
+	return shm_open_as(XTS_QUEUE_SHM, out, options);
+}
+
 static void shm_init(struct shm_queue *q, enum xts_queue_end end, const struct xts_attach_reply *g)
 {
 	struct shm_header *header = q->memory;
@@ -77,7 +82,8 @@ static void shm_init(struct shm_queue *q, enum xts_queue_end end, const struct x
 	q->base.largest_message = g->largest_message;
 	q->base.frame_window = g->frame_window;
 	q->base.kept_max = (uint32_t)xts_queue_kept_of(g->shm_slots, g->frame_window, 1);
-	q->base.traits = xts_queue_shm.traits | (g->largest_message > XTS_FRAME_BYTES_SINGLE ? XTS_QUEUE_FRAGMENTS : 0);
+	q->base.traits = g->kind == XTS_QUEUE_SHM ? SHM_TRAITS : CARRIED_TRAITS;
+	q->base.traits |= g->largest_message > XTS_FRAME_BYTES_SINGLE ? XTS_QUEUE_FRAGMENTS : 0;
 	q->base.wait_fd = q->bell;
 	memcpy(q->base.local_mac, end == XTS_QUEUE_HOST ? g->local_mac : g->peer_mac, 6);
 	memcpy(q->base.peer_mac, end == XTS_QUEUE_HOST ? g->peer_mac : g->local_mac, 6);
@@ -120,12 +126,20 @@ int shm_adopt(struct xts_queue **out, enum xts_queue_end end, const int *fds, co
 	return 0;
 }
 
+void *xts_shm_memory(struct xts_queue *q, size_t *bytes)
+{
+	if (q->ops != &shm_ops)
+		return NULL;
+	*bytes = shm_of(q)->memory_bytes;
+	return shm_of(q)->memory;
+}
+
 const struct xts_queue_kind xts_queue_shm = {
 	.number = XTS_QUEUE_SHM,
 	.name = "shm",
 	.title = "shared-memory",
 	.descriptors = 2,
-	.traits = XTS_QUEUE_DEATH_SHOWS | XTS_QUEUE_PEER_MEMORY | XTS_QUEUE_RETAINS,
+	.traits = SHM_TRAITS,
 	.open = shm_open_pair,
 	.adopt = shm_adopt,
 	.resume = shm_resume,

@@ -73,14 +73,21 @@ static void connection_free(struct rdma_end *e)
 		close(e->life_fd);
 	if (e->received && e->events_taken)
 		ibv_ack_cq_events(e->received, e->events_taken);
+	if (e->sent && e->events_sent)
+		ibv_ack_cq_events(e->sent, e->events_sent);
 	if (e->qp)
 		(void)ibv_destroy_qp(e->qp);
 	if (e->sent)
 		(void)ibv_destroy_cq(e->sent);
 	if (e->received)
 		(void)ibv_destroy_cq(e->received);
+	if (e->carried_mr)
+		(void)ibv_dereg_mr(e->carried_mr);
+	xts_queue_close(e->carried);
 	e->base.wait_fd = e->life_fd = -1;
-	e->events_taken = 0;
+	e->events_taken = e->events_sent = 0;
+	e->carried_mr = NULL;
+	e->carried = NULL;
 	e->qp = NULL;
 	e->sent = e->received = NULL;
 }
@@ -168,7 +175,7 @@ static int connection_open(struct rdma_end *e)
 {
 	struct xts_queue_stats none = { 0 };
 
-	e->connected = e->broken = e->hung_up = e->asked = false;
+	e->connected = e->broken = e->hung_up = e->asked = e->left = e->told = e->asked_sent = false;
 	e->submitted = e->unsignalled = e->way_first = e->way_end = 0;
 	e->done_count = e->done_next = 0;
 	e->base.stats = none;
@@ -177,7 +184,7 @@ static int connection_open(struct rdma_end *e)
 		e->free[e->free_count] = (uint16_t)(e->slots - 1 - e->free_count);
 	for (e->returned_count = 0; e->returned_count < e->buffers; e->returned_count++)
 		e->returned[e->returned_count] = (uint16_t)e->returned_count;
-	e->sent = ibv_create_cq(e->device, (int)e->slots, NULL, NULL, 0);
+	e->sent = ibv_create_cq(e->device, (int)e->slots, NULL, e->carrier ? e->events : NULL, 0);
 	e->received = e->sent ? ibv_create_cq(e->device, (int)e->buffers, NULL, e->events, 0) : NULL;
 	if (!e->received)
 		return errno ? -errno : -EIO;
@@ -211,8 +218,8 @@ static bool geometry_ok(const struct xts_attach_reply *g)
 	       g->tx_slots <= RDMA_SLOTS_MAX;
 }
 
-/* One end, as at an interface: its descriptor is found at either. */
-static int rdma_open(struct xts_queue_opened *out, const struct xts_queue_options *options)
+/* One end, as at an interface: its descriptor is found at either. A carrier gets its memory and its queue pair later. */
+static int end_open(struct xts_queue_opened *out, const struct xts_queue_options *options, bool carrier)
 {
 	struct rdma_end *e;
 	int error;
@@ -222,12 +229,13 @@ static int rdma_open(struct xts_queue_opened *out, const struct xts_queue_option
 	e = end_make(&out->geometry);
 	if (!e)
 		return -ENOMEM;
+	e->carrier = e->kept = carrier;
 	error = rdma_device_open(e, options->ifindex);
 	if (!error)
 		error = verbs_open(e);
-	if (!error)
+	if (!error && !carrier)
 		error = memory_open(e);
-	if (!error)
+	if (!error && !carrier)
 		error = connection_open(e);
 	if (error) {
 		rdma_end_free(e);
@@ -238,6 +246,16 @@ static int rdma_open(struct xts_queue_opened *out, const struct xts_queue_option
 	return 0;
 }
 
+static int rdma_open(struct xts_queue_opened *out, const struct xts_queue_options *options)
+{
+	return end_open(out, options, false);
+}
+
+static int rdma_carrier(struct xts_queue_opened *out, const struct xts_queue_options *options)
+{
+	return end_open(out, options, true);
+}
+
 /* --- its way to a connection --------------------------------------------------------------------------------------- */
 
 static int rdma_numbers(int events_fd, struct xts_rdma_numbers *out)
@@ -246,11 +264,11 @@ static int rdma_numbers(int events_fd, struct xts_rdma_numbers *out)
 
 	if (!e)
 		return -EBADF;
-	if (!e->qp)
-		return -ENOTCONN;
-	*out = (struct xts_rdma_numbers){
-		.qp_num = e->qp->qp_num, .inline_max = e->inline_max, .lkey = e->mr->lkey, .rkey = e->mr->rkey
-	};
+	*out = (struct xts_rdma_numbers){ .qp_num = e->qp ? e->qp->qp_num : 0, .inline_max = e->inline_max };
+	if (e->mr || e->carried_mr) {
+		out->lkey = (e->mr ? e->mr : e->carried_mr)->lkey;
+		out->rkey = (e->mr ? e->mr : e->carried_mr)->rkey;
+	}
 	strncpy(out->device, ibv_get_device_name(e->device->device), sizeof out->device - 1);
 	return 0;
 }
@@ -307,7 +325,7 @@ static int rdma_step(int events_fd, const struct xts_rdma_step *step)
 	if (step->mask) /* iWARP goes on by itself */
 		error = ibv_modify_qp(e->qp, &attributes, (int)step->mask);
 	if (!error && step->state == IBV_QPS_INIT)
-		error = rdma_post_buffers(e) ? EIO : 0;
+		error = (e->carrier ? rdma_carrier_post(e) : rdma_post_buffers(e)) ? EIO : 0;
 	if (!error && step->state == IBV_QPS_RTS)
 		e->connected = true;
 	return -error;
@@ -341,10 +359,42 @@ static int rdma_renew(int events_fd)
 
 	if (!e)
 		return -EBADF;
-	if (rdma_in_use(e))
+	if (rdma_in_use(e) || e->carrier)
 		return -EBUSY;
 	connection_free(e); /* of a connection that did not come to a queue */
 	return connection_open(e);
+}
+
+static int rdma_carry(int events_fd, struct xts_queue *queue, void *memory, size_t bytes)
+{
+	struct rdma_end *e = rdma_find(events_fd);
+	int error;
+
+	if (!e || !e->carrier)
+		return -EBADF;
+	if (queue->frame_window != e->geometry.frame_window || queue->largest_message != e->geometry.largest_message ||
+	    queue->frame_window + XTS_CONTROL_RESERVE + queue->kept_max > RDMA_BUFFERS_MAX)
+		return -EINVAL;
+	connection_free(e);
+	e->carried_mr = ibv_reg_mr(e->pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE);
+	error = e->carried_mr ? connection_open(e) : -errno;
+	if (error)
+		connection_free(e); /* not the queue, which is the caller's */
+	else
+		e->carried = queue;
+	return error;
+}
+
+static int rdma_run(int events_fd, int life_fd, int word_fd, uint32_t spin_us)
+{
+	struct rdma_end *e = rdma_find(events_fd);
+	int error;
+
+	if (!e || !e->carried)
+		return -EBADF;
+	error = e->connected ? rdma_carrier_run(e, life_fd, word_fd, spin_us) : -ENOTCONN;
+	connection_free(e);
+	return error;
 }
 
 /* --- the queue ----------------------------------------------------------------------------------------------------- */
@@ -373,7 +423,7 @@ static int rdma_adopt(struct xts_queue **out, enum xts_queue_end end, const int 
 
 	if (!geometry_ok(g))
 		return -EINVAL;
-	if (!e || rdma_in_use(e))
+	if (!e || rdma_in_use(e) || e->carrier)
 		return -EBADF;
 	if (g->frame_window != e->geometry.frame_window || g->largest_message != e->geometry.largest_message ||
 	    g->rx_chunks != e->buffers || g->tx_slots != e->slots || g->slot_bytes != e->slot_bytes)
@@ -409,4 +459,7 @@ __attribute__((visibility("default"))) const struct xts_rdma_module xts_rdma_mod
 	.discard = rdma_discard,
 	.keep = rdma_keep,
 	.renew = rdma_renew,
+	.carrier = rdma_carrier,
+	.carry = rdma_carry,
+	.run = rdma_run,
 };

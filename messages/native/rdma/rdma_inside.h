@@ -23,7 +23,8 @@ struct rdma_end {
 	struct rdma_end *next; /* of this process's */
 	int pid;               /* that has opened it: the verbs of another process's end do not work */
 	bool adopted, connected;
-	bool kept; /* stays when its queue is closed */
+	bool kept;    /* stays when its queue is closed */
+	bool carrier; /* has no memory of its own, and no queue: see rdma_carrier.c */
 
 	struct ibv_context *device;
 	struct ibv_pd *pd;
@@ -59,6 +60,15 @@ struct rdma_end {
 	int done_count, done_next;
 	uint16_t returned[RDMA_BUFFERS_MAX]; /* buffers that are free, and not posted yet */
 	uint32_t returned_count;
+
+	/* of a carrier */
+	struct xts_queue *carried; /* whose memory is registered */
+	struct ibv_mr *carried_mr;
+	struct xts_tx_slot posted[RDMA_BUFFERS_MAX];
+	bool left;       /* the other end of that queue is closed */
+	bool told;       /* somebody has a word for this process */
+	bool asked_sent; /* the next frame that was sent makes an event */
+	unsigned events_sent;
 };
 
 /* --- rdma_queue.c -------------------------------------------------------------------------------------------------- */
@@ -66,6 +76,13 @@ struct rdma_end {
 extern const struct xts_queue_ops rdma_ops;
 /* Posts all free buffers. 0 or -EIO. */
 int rdma_post_buffers(struct rdma_end *e);
+
+/* --- rdma_carrier.c ------------------------------------------------------------------------------------------------ */
+
+/* Posts all slots of the carried queue that are free. 0 or -EIO. */
+int rdma_carrier_post(struct rdma_end *e);
+/* As xts_rdma_run(); the queue stays open. */
+int rdma_carrier_run(struct rdma_end *e, int life_fd, int word_fd, uint32_t spin_us);
 
 /* --- rdma_device.c ------------------------------------------------------------------------------------------------- */
 

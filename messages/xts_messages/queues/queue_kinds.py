@@ -15,6 +15,8 @@ PROXY = int(lib.XTS_QUEUE_PROXY)
 AFXDP = int(lib.XTS_QUEUE_AFXDP)
 SHM = int(lib.XTS_QUEUE_SHM)
 RDMA = int(lib.XTS_QUEUE_RDMA)
+#: Between a worker and the process of the proxy that has the queue pair.
+CARRIED = int(lib.XTS_QUEUE_CARRIED)
 #: Where a proxy waits for connections of RDMA, if its configuration does not say: for its queue 0, and for each further
 #: queue at the next port.
 RDMA_PORT, RDMA_QUEUES_MAX = 8556, 64

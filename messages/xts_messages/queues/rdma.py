@@ -18,7 +18,7 @@ from typing import Any, Self
 from xts_messages import _native
 from xts_messages._native import ffi, lib
 from xts_messages.queues.queue import Queue, check
-from xts_messages.queues.queue_kinds import DEFAULT, RDMA, QueueEnd, QueueOptions, open_ends
+from xts_messages.queues.queue_kinds import DEFAULT, HOST, RDMA, QueueEnd, QueueOptions, open_ends
 
 #: The library with the verbs, which is there if libibverbs was when this was built. Debian has it in xts-rdma.
 LIBRARY = Path(_native.__file__).with_name("libxts-rdma.so")
@@ -107,9 +107,7 @@ class RdmaEnd:
     @property
     def numbers(self) -> Any:
         """Its `struct xts_rdma_numbers`."""
-        out = ffi.new("struct xts_rdma_numbers *")
-        check(lib.xts_rdma_numbers(self._events_fd, out), "an end of an RDMA queue")
-        return out
+        return _numbers(self._events_fd)
 
     @property
     def qp_number(self) -> int:
@@ -122,11 +120,7 @@ class RdmaEnd:
 
     def step(self, step: bytes) -> None:
         """Takes the queue pair to a state (rdma_cm.py)."""
-        native = ffi.new("struct xts_rdma_step *")
-        if len(step) != ffi.sizeof(native[0]):
-            raise OSError(errno.EPROTO, "a step of a queue pair is of another version")
-        ffi.buffer(native)[:] = step
-        check(lib.xts_rdma_step(self._events_fd, native), f"queue pair to state {native.state}")
+        _step(self._events_fd, step)
 
     def adopt(self, end: int, life_fd: int) -> Queue:
         """The queue, once all steps were taken. Takes over `life_fd`, which hangs up when the connection ends. OSError
@@ -135,6 +129,66 @@ class RdmaEnd:
         if not self._keep:
             self._events_fd = -1
         return queue
+
+
+class RdmaCarrier:
+    """An end whose frames another queue has, over shared memory: the process that has it does nothing else
+    (native/rdma/rdma_carrier.c)."""
+
+    def __init__(self, ifindex: int, options: QueueOptions = DEFAULT) -> None:
+        """Opens it at the RDMA device of an interface. OSError: why it cannot be opened."""
+        load()
+        out = ffi.new("int *")
+        try:
+            check(lib.xts_rdma_carrier(out, options.native(ifindex=ifindex)), "opening an RDMA device")
+        except OSError as failure:
+            raise _explained(failure) from failure
+        self._events_fd = int(out[0])
+
+    def close(self) -> None:
+        """Closes it. May be called again."""
+        if self._events_fd >= 0:
+            lib.xts_rdma_discard(self._events_fd)
+            self._events_fd = -1
+
+    @property
+    def device(self) -> str:
+        return str(ffi.string(_numbers(self._events_fd).device).decode())
+
+    def carry(self, end: QueueEnd) -> int:
+        """The frames of the next connection are those of this queue, of which `end` is the host's: its descriptors are
+        taken over. Returns the number of a new queue pair. OSError: the device is gone, or has no more."""
+        queue = end.adopt_or_close(HOST)
+        try:
+            check(lib.xts_rdma_carry(self._events_fd, queue.native), "a new queue pair")
+        except OSError as failure:
+            queue.close()
+            raise _explained(failure) from failure
+        queue.detach()
+        return int(_numbers(self._events_fd).qp_num)
+
+    def step(self, step: bytes) -> None:
+        """As RdmaEnd.step()."""
+        _step(self._events_fd, step)
+
+    def run(self, life_fd: int, word_fd: int, spin_us: int) -> None:
+        """Carries until one of these is readable or hangs up, the connection has ended, or the queue's other end was
+        closed. OSError: it could not begin."""
+        check(lib.xts_rdma_run(self._events_fd, life_fd, word_fd, spin_us), "carrying frames")
+
+
+def _numbers(events_fd: int) -> Any:
+    out = ffi.new("struct xts_rdma_numbers *")
+    check(lib.xts_rdma_numbers(events_fd, out), "an end of an RDMA queue")
+    return out
+
+
+def _step(events_fd: int, step: bytes) -> None:
+    native = ffi.new("struct xts_rdma_step *")
+    if len(step) != ffi.sizeof(native[0]):
+        raise OSError(errno.EPROTO, "a step of a queue pair is of another version")
+    ffi.buffer(native)[:] = step
+    check(lib.xts_rdma_step(events_fd, native), f"queue pair to state {native.state}")
 
 
 def _explained(failure: OSError) -> OSError:
