@@ -50,12 +50,12 @@ class Service:
     log: Path
     process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
-        """Starts it. Returns when it serves."""
+    def start(self, *more: str) -> None:
+        """Starts it, with `more` arguments. Returns when it serves."""
         ready, told = os.pipe()
         try:
             with self.log.open("a") as log:
-                words = [*self.command, "--ready-fd", str(told)]
+                words = [*self.command, *more, "--ready-fd", str(told)]
                 self.process = subprocess.Popen(words, pass_fds=[told], stdout=log, stderr=log, text=True)
             os.close(told)
             assert readable(ready, PATIENCE_S) and os.read(ready, 64), self.said()
@@ -113,6 +113,23 @@ class Products:
         self.proxy.start()
         self.agent.start()
         self.until_up()
+
+    def upgrade(self) -> None:
+        """Another proxy takes over. Returns when the one before has ended."""
+        before = self.proxy.process
+        assert before
+        self.proxy.start("upgrade")
+        assert before.wait(PATIENCE_S) == 0, self.log_of_both()
+
+    def fails_to_upgrade(self) -> None:
+        """Another proxy, which has heard what it is granted, cannot open a file. Returns when it has ended."""
+        config, key = self.folder / "other.toml", "drain_timeout_s = 1"
+        text = (self.folder / "proxy.toml").read_text()
+        config.write_text(text.replace(key, f'{key}\nconnection_log = "/nowhere/log"'))
+        words = [*self.proxy.command[:-1], str(config)]
+        with self.proxy.log.open("a") as log:
+            done = subprocess.run([*words, "upgrade"], stderr=log, timeout=PATIENCE_S, check=False)
+        assert done.returncode, self.log_of_both()
 
     def until_up(self, after: int = 0) -> None:
         """The agent's relay has its link to the proxy; `after` so many characters of the agent's log."""

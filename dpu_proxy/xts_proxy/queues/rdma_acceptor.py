@@ -2,11 +2,12 @@
 
 Theory of operation. A process waits at its port for one agent at a time. Who asks from an address that is not among
 `rdma.hosts` is refused before anything is done for it; so is everybody while an agent is connected. For an agent it
-asks the supervisor for a queue pair, which the workers have, and says which states that is to take. Then it watches the
-connection, and tells when it has ended.
+asks the supervisor for a queue pair, which another process has (rdma_carrier.py), and says which states that is to
+take. Then it watches the connection, and tells when it has ended.
 
 It has the rights of the proxy's user, reads only what libraries read, and uses the devices of RDMA. It can be started
-again at any time: its connections end with it, and agents come again.
+again at any time: its connections end with it, and agents come again. It ends when nobody has the other end of its
+socket any more: another proxy may go on with it (rdma_handed.py).
 """
 
 from __future__ import annotations
@@ -93,24 +94,29 @@ class Answer(msgspec.Struct, frozen=True):
 class Acceptor:
     """Such a process, as the supervisor sees it."""
 
-    def __init__(self, config: Config, number: int) -> None:
-        """Forks it, for this queue."""
-        self.number = number
-        self._sock, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, sock: socket.socket, child: children.Child) -> None:
+        """One that is there already."""
+        self.sock, self.child = sock, child
+        self.sock.setblocking(False)
+
+    @classmethod
+    def fork(cls, config: Config, number: int) -> Acceptor:
+        """A new one, for this queue."""
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             accepting = _Accepting(config, number, its)
             name = f"xts-rdma-cm{number or ''}"  # each has a name of its own: status lists processes by name
-            self.child = children.fork(name, [its.fileno()], accepting.run)
-        self._sock.setblocking(False)
+            child = children.fork(name, [its.fileno()], accepting.run)
+        return cls(ours, child)
 
     def fileno(self) -> int:
         """Readable when `said()` has something."""
-        return self._sock.fileno()
+        return self.sock.fileno()
 
     def said(self) -> tuple[Said, int] | None:
         """What it says next, and a descriptor, -1: none; None: nothing more now. ConnectionError: it has ended."""
         try:
-            data, fds, _, _ = socket.recv_fds(self._sock, _BYTES_MAX, 1)
+            data, fds, _, _ = socket.recv_fds(self.sock, _BYTES_MAX, 1)
         except BlockingIOError:
             return None
         try:
@@ -121,15 +127,20 @@ class Acceptor:
     def answer(self, answer: Answer) -> None:
         """To Asks and Steps."""
         with suppress(OSError):  # it has ended, and that is seen
-            self._sock.send(msgspec.msgpack.encode(answer))
+            self.sock.send(msgspec.msgpack.encode(answer))
 
     def end(self, why: str) -> None:
         """Its connection is to end."""
         self.answer(Answer(errno.ECONNABORTED, why))
 
+    def leave(self) -> None:
+        """It is another proxy's."""
+        self.sock.close()
+        self.child.leave()
+
     def close(self) -> None:
         """Ends it. Harmless when repeated."""
-        self._sock.close()
+        self.sock.close()
         self.child.close()
 
 
@@ -146,7 +157,6 @@ class _Accepting:
         self._parent.settimeout(_ANSWER_S)
         rdma_cm.load()
         sandbox.confine(proxy.user, (), proxy.core_dumps)
-        children.bound_to_parent()
         reads = [path for path in sys.path if path]
         landlock.restrict(reads=[*rdma.READS, *reads], devices=rdma.DEVICES)
         while True:

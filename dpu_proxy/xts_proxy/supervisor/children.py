@@ -1,7 +1,7 @@
 """The proxy's other processes: forked from the supervisor before it has threads, each with its own privileges.
 
-They end with the supervisor, however it ends: the kernel kills them, and their connections to it hang up. The
-supervisor sees by a descriptor that one of them has ended.
+They end with the supervisor, however it ends: the kernel kills them, and their connections to it hang up. Those that
+another proxy may go on with have the latter alone. The supervisor sees by a descriptor that one of them has ended.
 """
 
 from __future__ import annotations
@@ -71,10 +71,43 @@ class Child:
         os.close(self.pidfd)
         self.pidfd = -1
 
+    def leave(self) -> None:
+        """It is another proxy's from now on, and outlives us. It must not be bound_to_parent()."""
+        os.close(self.pidfd)
+        self.pidfd = -1
+
+
+class Inherited(Child):
+    """A process of the proxy before this one, which is no child of ours: nobody tells us how it ended."""
+
+    @classmethod
+    def of(cls, pidfd: int) -> Inherited:
+        """By its descriptor, which is ours from now on."""
+        lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines()
+        pid = next((int(line.split()[1]) for line in lines if line.startswith("Pid:")), 0)
+        name = "a process of the proxy before"
+        with suppress(OSError):
+            name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+        return cls(name, pid, pidfd)
+
+    def ended(self) -> str | None:
+        """As that of Child."""
+        return "it has ended" if select.select([self.pidfd], [], [], 0)[0] else None
+
+    def close(self) -> None:
+        """As that of Child."""
+        if self.pidfd < 0:
+            return
+        self.kill()
+        select.select([self.pidfd], [], [])
+        os.close(self.pidfd)
+        self.pidfd = -1
+
 
 def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
     """Runs `run` in a process that has only stderr and `keep` of our descriptors. It calls `bound_to_parent()` when it
-    has its final user. When it returns, the process ends. OSError: there is none."""
+    has its final user, or ends when its connection to us does. When it returns, the process ends. OSError: there is
+    none."""
     global _parent  # noqa: PLW0603 - the new process inherits it
     kept = {_STDERR, *keep}
     gc.collect()

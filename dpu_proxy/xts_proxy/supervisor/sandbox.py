@@ -22,7 +22,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from xts_messages.queues import rdma
 from xts_messages.services import landlock
 
 from xts_proxy._native import ffi, lib
@@ -126,25 +125,22 @@ def confine(user: str, keep: Sequence[str] = (), core_dumps: bool = False) -> li
     return done
 
 
-def give_up_files(*, network: bool, over_rdma: bool = False) -> str:
+def give_up_files(*, network: bool) -> str:
     """From now on this process can open, make or run no file, and, without `network`, bind or connect no TCP socket.
-    `over_rdma`: but it can read what libibverbs reads, and use RDMA devices. Returns what was done, for the log:
-    nothing if the kernel has no Landlock."""
+    Returns what was done, for the log: nothing if the kernel has no Landlock."""
     if lib.xts_calls_sanitized():
         return "no Landlock: the run-time libraries of sanitizers read /proc"
-    reads, devices = (rdma.READS, rdma.DEVICES) if over_rdma else ((), ())
-    return landlock.restrict(network=network, reads=reads, devices=devices)
+    return landlock.restrict(network=network)
 
 
-def restrict_calls(*, parsers: bool, started: bool, over_rdma: bool = False, understudy: bool = False) -> str:
+def restrict_calls(*, parsers: bool, started: bool, understudy: bool = False) -> str:
     """From here on a workers' process may only make the system calls that workers need
     (messages/native/common/allowed_syscalls.h). Those that start threads are allowed until it is `started`, bpf(2) only
-    if there are `parsers`, those of a device `over_rdma`. `understudy`: what is allowed in addition to the process from
-    which the next one is made. Returns a line for the log."""
+    if there are `parsers`. `understudy`: what is allowed in addition to the process from which the next one is made.
+    Returns a line for the log."""
     calls = lib.XTS_CALLS_OF_WORKERS | (lib.XTS_CALLS_OF_PARSERS if parsers else 0)
     calls |= lib.XTS_CALLS_OF_UNDERSTUDY if understudy else 0
     calls |= 0 if started else lib.XTS_CALLS_OF_START
-    calls |= lib.XTS_CALLS_OF_RDMA if over_rdma else 0
     if result := lib.xts_calls_only(calls):
         raise OSError(-result, f"restricting system calls: {os.strerror(-result)}")
     return f"{lib.xts_calls_count(calls)} system calls"

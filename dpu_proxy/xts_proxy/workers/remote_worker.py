@@ -65,22 +65,6 @@ class RemoteWorker:
         arguments = self.index, end.pack(), queue_id, whose
         self._process.call("add_channel", *arguments, descriptors=[*end.descriptors, *more])
 
-    def rdma_device(self) -> str:
-        """The name of the device of queues over RDMA; "": there is none."""
-        return str(self._process.call("rdma_device"))
-
-    def rdma_offer(self, number: int) -> int:
-        """The number of a queue pair for the next connection of a queue. OSError EBUSY: the last is not over."""
-        return int(self._process.call("rdma_offer", number))
-
-    def rdma_step(self, number: int, step: bytes) -> None:
-        """Takes it to a state (queues/rdma_cm.py)."""
-        self._process.call("rdma_step", number, step)
-
-    def rdma_adopt(self, number: int, tenant: Account, life_fd: int) -> None:
-        """Gives the worker the queue, which is connected. `life_fd`, which hangs up at its end, stays the caller's."""
-        self._process.call("rdma_adopt", self.index, number, tenant.name, descriptors=[life_fd])
-
     def trust(self, key: bytes, rules: list[tuple[Identity, Account]]) -> None:
         """Sets the key for tokens, and the rules that map them to tenants (workers.Worker.trust())."""
         named = [(identity, account.name) for identity, account in rules]

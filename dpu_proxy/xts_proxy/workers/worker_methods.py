@@ -21,7 +21,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xts_messages.queues import rdma
 from xts_messages.queues.queue import split_state
 from xts_messages.queues.queue_kinds import PROXY, QueueEnd
 
@@ -36,7 +35,6 @@ from xts_proxy.workers.adopted_queue import close_all, dressed, resume_dead
 from xts_proxy.workers.device_clock import DeviceClock
 from xts_proxy.workers.given_queue import Left
 from xts_proxy.workers.name_servers import Device
-from xts_proxy.workers.rdma_ends import RdmaEnds
 from xts_proxy.workers.ulp import Material
 from xts_proxy.workers.understudy import Swept
 from xts_proxy.workers.workers import DeadChannel, Owner, Relayed, Worker, dead_channel, dead_relayed, dead_session
@@ -50,7 +48,6 @@ _SHORT, _ROWS, _LISTING = 64 << 10, 4 << 20, 512 << 20
 ANSWER_BYTES_MAX = {
     **dict.fromkeys(("pulse", "remove_channel", "drain", "stop", "trust", "set_device", "configure"), _SHORT),
     **dict.fromkeys(("add_channel", "keys_over", "stats", "tls_counts"), _SHORT),
-    **dict.fromkeys(("rdma_device", "rdma_offer", "rdma_step", "rdma_adopt"), _SHORT),
     **dict.fromkeys(("start", "prepare", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
     **dict.fromkeys(("channels", "connections", "move_take"), _LISTING),
     **dict.fromkeys(
@@ -91,7 +88,6 @@ class Methods:
     workers: list[Worker] = field(default_factory=list)
     tenants: Tenants | None = None
     prepared: _Prepared | None = None
-    rdma: RdmaEnds = field(default_factory=RdmaEnds)
     # the current configuration, its protocols and congestion controls
     in_force: tuple[Config, Any, bytes] | None = None
 
@@ -104,13 +100,9 @@ class Methods:
         notes += more
         notes += ulp_tls.open_key_memory(config.proxy.key_memory_mib << 20, swaps=material.machine.swaps)
         lib.xts_ledger_keys()
-        over_rdma = config.proxy.queue == "rdma"
-        if over_rdma:
-            rdma.load()
         done = self._confine(config) if self.swept is None else [_said(self.swept)]
-        self.rdma.open(config)  # after the last change of credentials
         self._start_preparing(config.proxy.cpus)
-        sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False, over_rdma=over_rdma)
+        sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
         self.in_force = (config, protocols, material.congestion_controls)
         for index in range(config.proxy.workers):
             numbers, controls = self.tenants.numbers(), material.congestion_controls
@@ -120,7 +112,7 @@ class Methods:
             )
             self.workers[index].stats()  # once it answers, its thread has started and needs no further system calls
         python_cpus.leave_to_workers(config.proxy.cpus)  # only this thread: handshake threads may run anywhere
-        done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True, over_rdma=over_rdma))
+        done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True))
         return (done, notes, understudy), [worker.log_fd() for worker in self.workers]
 
     def _try_understudy(self, config: Config) -> tuple[int, list[tuple[int, str]]]:
@@ -137,8 +129,8 @@ class Methods:
         if self.swept is not None:
             return 0
         sandbox.reserve_descriptors()
-        if config.proxy.crashes_max == 0 or lib.xts_calls_sanitized() or config.proxy.queue == "rdma":
-            return 0  # RDMA: rdma_channels.py, survives()
+        if config.proxy.crashes_max == 0 or lib.xts_calls_sanitized():
+            return 0
 
         def confine() -> None:
             sandbox.set_name("xts-understudy")
@@ -161,7 +153,7 @@ class Methods:
     def _confine(self, config: Config) -> list[str]:
         done = sandbox.confine(config.proxy.user, sandbox.of_workers(), config.proxy.core_dumps)
         children.bound_to_parent()
-        return [*done, sandbox.give_up_files(network=True, over_rdma=config.proxy.queue == "rdma")]
+        return [*done, sandbox.give_up_files(network=True)]
 
     def _start_preparing(self, cpus: Sequence[int]) -> None:
         """Starts the thread of `prepare`: it has the restrictions of this one, and those that come. Python begins a
@@ -234,25 +226,6 @@ class Methods:
                 undo.pop_all()
         finally:
             close_all(secrets)
-        return None, []
-
-    def on_rdma_device(self, came: list[int]) -> Result:
-        return self.rdma.device, []
-
-    def on_rdma_offer(self, came: list[int], number: int) -> Result:
-        return self.rdma.offer(number), []
-
-    def on_rdma_step(self, came: list[int], number: int, step: bytes) -> Result:
-        self.rdma.step(number, step)
-        return None, []
-
-    def on_rdma_adopt(self, came: list[int], index: int, number: int, tenant: str) -> Result:
-        """The descriptor is the life of the connection, for the queue and for the worker."""
-        with ExitStack() as undo:
-            undo.callback(close_all, came)
-            queue = undo.enter_context(self.rdma.adopt(number, came[0]))
-            self.workers[index].add_channel(queue, number, self._account(tenant), came[0])
-            undo.pop_all()
         return None, []
 
     def _account(self, tenant: str) -> Account:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from xts_proxy.queues import rdma_channels
 from xts_proxy.queues.rdma_acceptor import Refused
-from xts_proxy.queues.rdma_channels import LOOK_S, SILENT_S, RdmaChannels, _Place
+from xts_proxy.queues.rdma_channels import LOOK_S, SILENT_S, RdmaChannels
+from xts_proxy.queues.rdma_place import Place
 
 
 class Acceptor:
@@ -37,7 +38,7 @@ class Worker:
 def test_who_is_silent_ends_and_who_pings_stays(monkeypatch: pytest.MonkeyPatch, frames: int | None) -> None:
     monkeypatch.setattr(rdma_channels, "answers", lambda _: True)
     channels, acceptor, worker = object.__new__(RdmaChannels), Acceptor(), Worker()
-    place = _Place(0, acceptor, problem="", peer="10.0.0.1")  # type: ignore[arg-type]
+    place = Place(0, acceptor, None, problem="", peer="10.0.0.1")  # type: ignore[arg-type]
     channels._places, channels._workers, channels._timers = [place], [worker], set()  # type: ignore[list-item]
 
     async def look(now_s: float) -> None:
@@ -65,7 +66,7 @@ def test_a_silent_host_that_asks_again_ends_its_old_connection(monkeypatch: pyte
     """It was booted. Another that asks changes nothing, and neither does one whose relay pings."""
     monkeypatch.setattr(rdma_channels, "answers", lambda _: True)
     channels, acceptor, worker = object.__new__(RdmaChannels), Acceptor(), Worker()
-    place = _Place(0, acceptor, problem="", peer="10.0.0.1")  # type: ignore[arg-type]
+    place = Place(0, acceptor, None, problem="", peer="10.0.0.1")  # type: ignore[arg-type]
     channels._places, channels._workers, channels._timers = [place], [worker], set()  # type: ignore[list-item]
 
     async def look(now_s: float, asks: str = "") -> None:
