@@ -137,7 +137,8 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		return -ENOBUFS;
 	}
 	ch->replies = calloc(XTS_FRAME_WINDOW_MAX, sizeof *ch->replies);
-	if (life_fd < 0 && worker->trust.key_bytes) {
+	/* Who has attached here is known: its attach connection is its own. */
+	if (!(life_fd >= 0 && queue->traits & XTS_QUEUE_DEATH_SHOWS) && worker->trust.key_bytes) {
 		config.features |= XTS_FEATURE_TOKEN;
 		config.admit = token_admit;
 		config.admit_context = ch;

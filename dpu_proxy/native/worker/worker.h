@@ -199,7 +199,8 @@ struct xts_identity_rule {
 	uint8_t cgroup[XTS_CGROUP_BYTES_MAX]; /* matches this cgroup and those below it */
 	struct xts_tenant *tenant;
 };
-/* Requires attach tokens under this key on channels without life_fd that are added from now on. The rules (copied) are
+/* Requires attach tokens under this key on channels that are added from now on, except where life_fd is the attach
+ * connection of a process of this machine (XTS_QUEUE_DEATH_SHOWS). The rules (copied) are
  * for links that open from now on. key_bytes 0: tokens are not required. 0 or -errno. */
 int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key_bytes,
 		     const struct xts_identity_rule *rules, uint32_t rule_count);

@@ -16,6 +16,8 @@ from beds.scripted_host import ScriptedHost, Worker, make_tenant
 from beds.share import goodbye
 from xts_messages._native import ffi
 from xts_messages.attaching import attach_token
+from xts_messages.queues.queue_kinds import CARRIED, PROXY, SHM, QueueEnd, open_ends
+from xts_messages.queues.queue_kinds import HOST as HOST_END
 from xts_messages.wire.wire_table import FEATURES
 from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib
@@ -119,6 +121,20 @@ def test_an_attachment_that_has_ended_opens_nothing_again(worker: Worker) -> Non
             "issued before"
         )
         showing(queue, 9, token(9, expires_ms=now_ms() + LIFETIME_MS + 1)).open()
+
+
+@pytest.mark.parametrize("kind, error", [(SHM, 0), (CARRIED, errno.ENOKEY)], ids=["shared memory", "over RDMA"])
+def test_whose_end_shows_needs_none_if_it_has_attached_here(worker: Worker, kind: int, error: int) -> None:
+    """The descriptor of an attached process is its own. That of a connection of RDMA says nothing of who is there."""
+    ours, theirs = open_ends(kind)
+    memory = os.dup(theirs.descriptors[0])  # adopting takes over, and both ends have the same
+    queue = QueueEnd(theirs.geometry, (memory, theirs.descriptors[1]))
+    native = worker_ffi.cast("struct xts_queue *", queue.adopt(PROXY).detach())
+    life, its = socket.socketpair()
+    added = worker_lib.xts_worker_add_channel(worker.native, native, its.detach(), 0, worker.tenant, worker_ffi.NULL)
+    assert added == 0
+    with life, ScriptedHost(ours.adopt(HOST_END), 7) as host:
+        assert (refused_with(host) if error else host.open().link.error) == error
 
 
 def leave(worker: Worker, host: ScriptedHost) -> None:
