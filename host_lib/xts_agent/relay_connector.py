@@ -5,7 +5,7 @@ pair and carries the frames (relay_keeper.py). This one has the RDMA connection 
 states the queue pair is to take, and the relay's process takes it there. Later it only watches the connection. When
 that ends, the relay hears of it by a descriptor that hangs up; when the relay ends, or is killed, this process ends the
 connection, and itself. Neither needs the agent: both outlive it. A proxy that is silent for long has gone (SILENT_S):
-the connection may never end by itself, as over iWARP, and no other proxy could go on with it.
+the connection may never end by itself, as over iWARP, and the proxies that could go on with it would have by then.
 
 The agent is told why a relay could not begin by the relay's last report, with words behind it.
 """

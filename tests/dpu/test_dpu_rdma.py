@@ -107,9 +107,7 @@ def test_they_are_started_again(dpu: Dpu, services: None, server: None) -> None:
         until(lambda: transferred(dpu, 1) == "the same\n", f"service after the start of {unit}")
 
 
-def test_a_device_that_is_removed_ends_the_proxy_which_systemd_starts_again(
-    dpu: Dpu, services: None, server: None
-) -> None:
+def test_a_device_that_is_removed_and_comes_back(dpu: Dpu, services: None, server: None) -> None:
     dpu.run("rdma", "link", "delete", DEVICE)
     dpu.run("rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE)
     until(lambda: transferred(dpu, 1) == "the same\n", "service by the device that is there again")

@@ -21,7 +21,7 @@
  * has processes it waits for the next agent at a socket that listens (relay_agents.c). It ends when the proxy refuses
  * the trunk, or another proxy says that it knows none. Its processes see that by the end of their bells. A proxy that
  * is only silent does not end it: for how long a silent one is waited for is a setting of each process (XTS_DEAD_MS),
- * which pings the proxy itself. Unless the trunk is of a kind where no other proxy can go on with it (silent_ms).
+ * which pings the proxy itself. Unless the trunk is of a kind that nobody goes on with after so long (silent_ms).
  */
 #ifndef XTS_RELAY_LOOP_H
 #define XTS_RELAY_LOOP_H
