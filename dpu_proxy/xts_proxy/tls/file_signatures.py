@@ -13,7 +13,9 @@ times. So whoever reads a file waits until its signature has been the same for a
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from xts_proxy.config.config_tls import Identity, Tls, Trust
@@ -23,10 +25,27 @@ Signature = tuple[object, ...]
 Signatures = dict[str, Signature]
 
 
+def of_this_machine(tls: Tls) -> Trust | None:
+    """Its own trust roots, in OpenSSL's places, where the configuration has no others of the name "default"."""
+    if any(trust.name == "default" for trust in tls.trust):
+        return None
+    file, directory = _places()
+    return Trust(name="default", file=file, directory=directory)
+
+
+@cache
+def _places() -> tuple[str, str]:
+    """A file, or a folder; the same ones as long as this process runs."""
+    paths = ssl.get_default_verify_paths()
+    return (paths.cafile, "") if paths.cafile else ("", paths.capath or paths.openssl_capath)
+
+
 def every(tls: Tls) -> Iterator[Identity | Trust]:
     """All that have files."""
     yield from tls.identity
     yield from tls.trust
+    if roots := of_this_machine(tls):
+        yield roots
 
 
 def read_here(one: Identity | Trust) -> list[str]:
@@ -42,8 +61,9 @@ def files_of(one: Identity | Trust) -> list[str]:
 
 def look(tls: Tls) -> Signatures:
     """The present signatures of all. May wait for a network file system."""
-    folders = {trust.directory for trust in tls.trust}
-    names = {name for one in every(tls) for name in files_of(one)}
+    found = list(every(tls))
+    folders = {one.directory for one in found if isinstance(one, Trust)}
+    names = {name for one in found for name in files_of(one)}
     return {name: _of_folder(name) if name in folders else _of_file(name) for name in names}
 
 

@@ -20,7 +20,7 @@ from xts_messages.settings.toml_positions import dotted
 
 from xts_proxy.config.config_tls import Identity, Tls, Trust
 from xts_proxy.tls import tls_files, ulp_tls
-from xts_proxy.tls.file_signatures import files_of, read_here
+from xts_proxy.tls.file_signatures import files_of, of_this_machine, read_here
 from xts_proxy.tls.keys import Key
 from xts_proxy.tls.tls_files import TlsFiles
 
@@ -36,7 +36,9 @@ class Item:
 
 def items_of(tls: Tls) -> list[Item]:
     identities = [Item(f"identity {one.name}", one, i) for i, one in enumerate(tls.identity)]
-    return identities + [Item(f"trust {one.name}", one, i) for i, one in enumerate(tls.trust)]
+    trusts = [Item(f"trust {one.name}", one, i) for i, one in enumerate(tls.trust)]
+    roots = of_this_machine(tls)
+    return identities + trusts + ([Item("trust default, of this machine", roots, len(tls.trust))] if roots else [])
 
 
 @dataclass(slots=True)
@@ -121,11 +123,13 @@ def _problems(tls: Tls, files: TlsFiles, items: Sequence[Item]) -> list[tuple[It
 
 def _problem(tls: Tls, files: TlsFiles, item: Item) -> Iterator[str]:
     """The first mistake, if there is one."""
-    of = ulp_tls.mistakes_of_identity if isinstance(item.of, Identity) else ulp_tls.mistakes_of_trust
-    mistakes = list(of(tls, files, item.index))
+    if isinstance(item.of, Identity):
+        mistakes = list(ulp_tls.mistakes_of_identity(tls, files, item.index))
+    else:
+        mistakes = list(ulp_tls.mistakes_of_trust(item.of, files, item.index))
     if mistakes:
         path, problem = mistakes[0]
-        yield f"{dotted(path)}: {problem}"
+        yield f"{dotted(path)}: {problem}" if item.of in (*tls.identity, *tls.trust) else problem
 
 
 def _differs(item: Item, before: TlsFiles, now: TlsFiles) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import ssl
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,7 +30,7 @@ class TlsFiles:
 
     contents: dict[str, bytes | str] = field(default_factory=dict)
     keys: dict[int, Key | str] = field(default_factory=dict)
-    system_roots: bytes = b""
+    roots: Trust | None = None  # of this machine, whose contents are among them
     numbers: dict[str, int] = field(default_factory=dict)  # of tenants, by name: known in the workers' process
     seen: Signatures = field(default_factory=dict)
 
@@ -50,8 +49,7 @@ class TlsFiles:
 def gather(tls: Tls, load: Callable[[int], Key] | None = None) -> TlsFiles:
     """Reads all files. `load` makes a key from an open file; without it keys are read here, in PEM."""
     seen = file_signatures.look(tls) if load else {}
-    roots = b"" if any(trust.name == "default" for trust in tls.trust) else _system_roots()
-    files = TlsFiles(system_roots=roots, seen=seen)
+    files = TlsFiles(roots=file_signatures.of_this_machine(tls), seen=seen)
     for one in file_signatures.every(tls):
         for name in file_signatures.read_here(one):
             files.contents[name] = content(one, name)
@@ -133,15 +131,4 @@ def _directory(name: str) -> bytes:
 def _read_public(file: Path) -> bytes:
     with suppress(PermissionError):
         return file.read_bytes()
-    return b""
-
-
-def _system_roots() -> bytes:
-    """The trust roots of this machine, from OpenSSL's own places; empty if there are none."""
-    paths = ssl.get_default_verify_paths()
-    with suppress(OSError):
-        if paths.cafile:
-            return Path(paths.cafile).read_bytes()
-        if paths.capath:
-            return _directory(paths.capath)
     return b""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,9 +53,9 @@ def mistakes_of_identity(tls: Tls, files: TlsFiles, index: int) -> Iterator[tupl
     yield from _identity(_only_to_check(), tls.identity[index], files.keys[index], files, ("tls", "identity", index))
 
 
-def mistakes_of_trust(tls: Tls, files: TlsFiles, index: int) -> Iterator[tuple[KeyPath, str]]:
+def mistakes_of_trust(trust: Trust, files: TlsFiles, index: int) -> Iterator[tuple[KeyPath, str]]:
     """The same."""
-    yield from _trust(_only_to_check(), tls.trust[index], files, ("tls", "trust", index))
+    yield from _trust(_only_to_check(), trust, files, ("tls", "trust", index))
 
 
 def _only_to_check() -> Any:
@@ -70,11 +71,10 @@ def add_of_this_machine(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tupl
     why = ffi.new("char[]", _WHY_BYTES)
     if tls.crypto != "user" and lib.xts_tls_probe_kernel(native, why, _WHY_BYTES):
         yield logging.INFO, f"tls: the proxy encrypts by itself: {_text(why)}"
-    if any(trust.name == "default" for trust in tls.trust):
+    if not files.roots:
         return
-    arguments = _trust_arguments("default", files.system_roots, b"", [])
-    if lib.xts_tls_add_trust(native, *arguments, why, _WHY_BYTES):
-        yield logging.WARNING, f"tls: no trust roots of this machine: {_text(why)}; name some in [[tls.trust]]"
+    for _, problem in _trust(native, files.roots, files, ()):
+        yield logging.WARNING, f"tls: no trust roots of this machine: {problem}; name some in [[tls.trust]]"
 
 
 def open_key_memory(size: int, *, swaps: bool) -> list[tuple[int, str]]:
@@ -91,6 +91,29 @@ def open_key_memory(size: int, *, swaps: bool) -> list[tuple[int, str]]:
 def come_after(native: Any, before: Any) -> None:
     """Sessions of the configuration before go on to be resumed in this one, which is not in use yet."""
     lib.xts_tls_come_after(native, before)
+
+
+def go_on(native: Any) -> None:
+    """In the process that goes on for one that has died: tickets that it has given out are good, as far as they may be.
+    Once, behind xts_ledger_keys()."""
+    lib.xts_tls_go_on(native)
+
+
+def give_resumption(native: Any, private_fd: int) -> int:
+    """Writes what sessions are resumed from into this memory, for the process that takes over. Returns how many bytes
+    it has. OSError."""
+    return _or_error(lib.xts_tls_resumption_give(native, private_fd))
+
+
+def take_resumption(native: Any, private_fd: int, count: int) -> int:
+    """Takes what another process has written there. Returns how many keys and sessions it was. OSError."""
+    return _or_error(lib.xts_tls_resumption_take(native, private_fd, count))
+
+
+def _or_error(result: Any) -> int:
+    if result < 0:
+        raise OSError(-result, f"sessions of TLS: {os.strerror(-result)}")
+    return int(result)
 
 
 def counts() -> dict[str, int]:

@@ -167,6 +167,33 @@ def test_a_client_while_it_connects(directory: Path, records: str) -> None:
         assert done > 0 and set(server.shown) == {OLD.der, NEW.der}
 
 
+def test_roots_of_this_machine(directory: Path) -> None:
+    """As `update-ca-certificates` writes them, in the folder that OpenSSL looks into. A client finds its server's
+    authority there as soon as it is there, and not any more when it is not."""
+    roots = directory / "roots"
+    roots.mkdir()
+    file = roots / "ca-certificates.crt"
+    other = Authority("Another authority").certificate
+    file.write_bytes(other)
+    put(directory, NEW)
+    environment = {"SSL_CERT_DIR": str(roots), "SSL_CERT_FILE": str(directory / "none")}
+    with running(directory, WATCHED + table(directory), environment) as proxy, Server() as server:
+
+        def done(count: int) -> bool:
+            with program(proxy, "connect", str(server.port)) as client:
+                wait(lambda: len(server.shown) + len(server.failures) >= count, "connections")
+                return not outcome(client)[1]
+
+        assert not done(1)
+        file.write_bytes(other + AUTHORITY.certificate)
+        taken(proxy, 1)
+        assert done(len(server.shown) + len(server.failures) + 3)
+        (roots / "new").write_bytes(other)
+        (roots / "new").replace(file)
+        taken(proxy, 2)
+        assert not done(len(server.shown) + len(server.failures) + 1)
+
+
 def test_what_does_not_fit_is_told_and_what_was_there_stays(directory: Path) -> None:
     """Once, by log, status and metrics; until it fits."""
     put(directory, OLD)

@@ -271,6 +271,35 @@ def test_roots_and_lists_of_what_is_revoked(tmp_path: Path) -> None:
     assert not renewal.changed and "tls.trust[0].crl: " in renewal.problems["trust a"]
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_roots_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Where the configuration has none called "default". What is no roots keeps what was there, as when an update of
+    them has been half done."""
+    place = tmp_path / "certs"
+    file = place / "ca.pem" if kind == "folder" else place
+    if kind == "folder":
+        place.mkdir()
+    file.write_bytes(AUTHORITY.certificate)
+    places = (str(place), "") if kind == "file" else ("", str(place))
+    monkeypatch.setattr(file_signatures, "_places", lambda: places)
+    bed = Bed("")
+    assert not bed.now().looked_at
+    file.write_bytes(AUTHORITY.certificate + OTHER_AUTHORITY.certificate)
+    renewal = bed.now()
+    assert renewal.changed == ["trust default, of this machine"] and not renewal.problems
+    assert OTHER_AUTHORITY.certificate.strip() in renewal.files.contents[str(place)]  # type: ignore[operator]
+    for broken in (b"", b"-----BEGIN CERTIFICATE-----\nhalf"):
+        file.write_bytes(broken)
+        renewal = bed.now()
+        assert not renewal.changed and renewal.problems.keys() == {"trust default, of this machine"}
+        assert renewal.files.contents[str(place)] == bed.files.contents[str(place)]
+    file.unlink()
+    assert not bed.now().changed
+    (tmp_path / "own.pem").write_bytes(AUTHORITY.certificate)
+    with_default = Bed(f'[[tls.trust]]\nname = "default"\nfile = "{tmp_path}/own.pem"\n')
+    assert str(place) not in with_default.files.contents
+
+
 # --- when they are read --------------------------------------------------------------------------------
 
 
