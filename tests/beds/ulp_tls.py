@@ -174,6 +174,7 @@ class TlsBed(UlpBed):
     """A stack with a configuration of TLS."""
 
     peer_tls: TlsPeer
+    tenant_name: Any = None  # alive as long as this
 
     def __init__(self, *, message_socket: bool = False, records: int = OURS, **owner: Any) -> None:
         super().__init__(message_socket=message_socket, **owner)
@@ -265,14 +266,16 @@ class TlsBed(UlpBed):
         self.start(client=False)
         return self.shake(TlsPeer(self, context, server=False, name=name, session=session))
 
-    def again(self, *, queue_id: int = 1, tenant: int = 0) -> TlsBed:
-        """Another connection of the same configuration, which is shared."""
+    def again(self, *, queue_id: int = 1, tenant: int = 0, name: bytes = b"") -> TlsBed:
+        """Another connection of the same configuration, which is shared. `name`: of the tenant."""
         other = TlsBed(message_socket=self.message_socket, queue_id=queue_id)
         lib.xts_ulp_config_hold(self.config)
         lib.xts_ulp_config_release(other.config)
         lib.ulp_stack_free(other.stack)
         other.config = self.config
         other.owner.config, other.owner.tenant = self.config, tenant
+        other.tenant_name = ffi.new("char[]", name)
+        other.owner.tenant_name = other.tenant_name
         out = ffi.new("struct ulp_stack **")
         assert lib.ulp_stack_new(out, other.owner) == 0
         other.stack = out[0]

@@ -94,11 +94,25 @@ static void take_one(int fd, struct window *w)
 		came[fd].what = tls_came_take(at, now.read, now.written);
 }
 
+/* What key_memory_show() has shown. */
+static void take_ticket_keys(struct window *w)
+{
+	uint32_t place = 0;
+	uint8_t *at = window_at(w, 0, sizeof place);
+
+	if (at)
+		memcpy(&place, at, sizeof place);
+	at = place ? window_at(w, key_memory_offset(place), tls_ticket_keys_bytes()) : NULL;
+	if (at)
+		tls_ticket_keys_came(at);
+}
+
 static void take_all(uint64_t bytes)
 {
 	struct window w = { .bytes = bytes };
 	uint32_t count = ledger_lines_used();
 
+	take_ticket_keys(&w);
 	came = calloc(count, sizeof *came);
 	came_count = came ? count : 0;
 	for (uint32_t fd = 0; fd < came_count; fd++)

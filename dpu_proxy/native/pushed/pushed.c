@@ -70,6 +70,7 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 		return owner;
 	owner.fd = started ? c->tcp.fd : -1;
 	owner.tenant = c->tenant->id;
+	owner.tenant_name = c->tenant->name;
 	owner.queue_id = c->channel ? c->channel->queue_id : 0;
 	owner.config = c->worker->config.ulp;
 	owner.faults = c->worker->stats.ulp_faults;
@@ -237,6 +238,7 @@ int pushed_copy(struct pushed **out, const struct pushed *from, struct connectio
 	if (!c && from->connection) {
 		owner.config = from->connection->worker->config.ulp;
 		owner.tenant = from->connection->tenant->id;
+		owner.tenant_name = from->connection->tenant->name;
 		owner.queue_id = from->connection->channel->queue_id;
 	}
 	r = ulp_stack_copy(&p->stack, from->stack, &owner);

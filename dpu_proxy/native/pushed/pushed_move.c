@@ -140,7 +140,9 @@ int pushed_arrive(struct pushed **out, struct worker_state *w, struct xts_tenant
 		  uint32_t bytes)
 {
 	const struct xts_record_attached nothing = { 0 };
-	struct ulp_owner owner = { .fd = -1, .reports_end = true, .config = w->config.ulp, .tenant = t->id };
+	struct ulp_owner owner = {
+		.fd = -1, .reports_end = true, .config = w->config.ulp, .tenant = t->id, .tenant_name = t->name
+	};
 	struct pushed_state s;
 	struct pushed *p;
 	int r = xts_record_decode(&pushed_state_record, record, bytes, &nothing, &s);

@@ -164,6 +164,11 @@ uint32_t ulp_tenant(const struct ulp_layer *l)
 	return l->stack->owner.tenant;
 }
 
+const char *ulp_tenant_name(const struct ulp_layer *l)
+{
+	return l->stack->owner.tenant_name ? l->stack->owner.tenant_name : "";
+}
+
 struct ulp_bell *ulp_bell(const struct ulp_layer *l)
 {
 	return l->stack->owner.bell;

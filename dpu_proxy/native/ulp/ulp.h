@@ -248,6 +248,8 @@ void ulp_spent(struct ulp_layer *l, uint64_t ns);
 /* The host's queue, and whether the local side connected: for policies and default roles. */
 uint32_t ulp_queue_id(const struct ulp_layer *l);
 uint32_t ulp_tenant(const struct ulp_layer *l);
+/* By which other processes of the proxy know it, too. */
+const char *ulp_tenant_name(const struct ulp_layer *l);
 
 /* For info(), when the value is in memory: copies the part that was asked for. */
 ssize_t ulp_info_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total);

@@ -15,6 +15,7 @@ struct ulp_owner {
 	/* it calls ulp_stack_read_to_end(); so without that call a short read means that the socket is empty */
 	bool reports_end;
 	uint32_t tenant, queue_id;     /* the tenant and queue, for things that not all may use */
+	const char *tenant_name;       /* NULL: it has none */
 	struct xts_ulp_config *config; /* the stack takes a reference of its own */
 	uint64_t *faults;              /* XTS_FAULT_COUNT counters, or NULL */
 	uint64_t (*now_ns)(void *owner);

@@ -56,7 +56,7 @@ class Successors:
             raise
         LOG.info("upgrade: process %d takes over", pid)
         patience_s = proxy.config.proxy.drain_timeout_s
-        self.giving = Giving(sock, channels, duplicates, patience_s, proxy.process.child.pidfd)
+        self.giving = Giving(sock, channels, duplicates, patience_s, proxy.process)
         proxy.state = "handing over"
 
         def begin() -> None:

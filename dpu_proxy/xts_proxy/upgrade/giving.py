@@ -38,6 +38,7 @@ from xts_proxy.upgrade.handover import (
     GoesOn,
     Granted,
     Ready,
+    Resumption,
     Sockets,
     Spares,
     Takes,
@@ -47,6 +48,7 @@ from xts_proxy.upgrade.handover import (
     close_all,
     left_of,
     not_answered,
+    private_memory,
     rewind,
 )
 from xts_proxy.upgrade.leaving import Leaving, may_be_asked
@@ -55,6 +57,7 @@ from xts_proxy.workers.workers import ENDS, LINK_STATES, Moved, Owner, Waits
 
 if TYPE_CHECKING:
     from xts_proxy.queues.channels import Channels
+    from xts_proxy.workers.worker_process import WorkerProcess
 
 _CREDENTIALS = struct.Struct("=iII")
 #: How long a host may take to finish its calls. After that the calls that are under way fail.
@@ -97,15 +100,15 @@ class Giving:
     """One attempt. `run()` returns True when the new proxy has everything."""
 
     def __init__(
-        self, sock: socket.socket, channels: Channels, listeners: dict[str, int], patience_s: float, workers_fd: int
+        self, sock: socket.socket, channels: Channels, listeners: dict[str, int], patience_s: float, ours: WorkerProcess
     ) -> None:
         """`listeners`: names and descriptors of the sockets that listen, which stay ours. `patience_s`: for how long
-        channels wait that cannot move. `workers_fd`: of our workers' process, as Child.pidfd."""
+        channels wait that cannot move. `ours`: the process of the workers that serve them."""
         self._wire = Wire(sock)
         self._channels = channels
         self._listeners = listeners
         self._deadline = patience_s
-        self._workers_fd = workers_fd
+        self._ours = ours
         self._theirs = -1  # the same of the new proxy
         self._told: list[int] = []  # the queues of which we have told it that they are its own
         self._broken: OSError | None = None
@@ -183,6 +186,21 @@ class Giving:
             await self._wire.say(spares, spare_fds)
         self._channels.accept(False)
         await self._wire.say(Begins(tuple(self._channels.served())))
+        if said.version >= handover.RESUMPTION:
+            await self._say_resumption()
+
+    async def _say_resumption(self) -> None:
+        """Who comes to the new proxy resumes what began here. What begins here from now on is not among it, and without
+        it there are whole handshakes."""
+        private_fd = private_memory()
+        try:
+            count = self._ours.give_resumption(private_fd)
+        except OSError as error:
+            LOG.warning("upgrade: %s; no session of before is resumed", error.strerror or error)
+        else:
+            await self._wire.say(Resumption(count), [private_fd])
+        finally:
+            os.close(private_fd)
 
     def _spares(self) -> list[tuple[Spares, list[int]]]:
         """At least one."""
@@ -191,7 +209,7 @@ class Giving:
         return [
             (
                 Spares(tuple((queue_id, end.pack(), len(end.descriptors)) for queue_id, end in part)),
-                [self._workers_fd, *(fd for _, end in part for fd in end.descriptors)],
+                [self._ours.child.pidfd, *(fd for _, end in part for fd in end.descriptors)],
             )
             for part in parts
         ]

@@ -10,6 +10,7 @@ other one more than its types say. The one that gives is in giving.py, the one t
     Ready, with a descriptor            ->
                                         <-    Spares, if there are more
                                         <-    Begins
+                                        <-    Resumption, with a descriptor
                                         <-    Sockets, as often as needed, with descriptors  } for each channel
                                         <-    Channel, with the queue's descriptors          }
     Takes                               ->                                                   }
@@ -54,12 +55,14 @@ _HEAD = struct.Struct("=QI")
 #: A piece has records of some hundred sockets, with what waits for TCP in each.
 BYTES_MAX = 1 << 30
 #: Of what is said here, and the oldest version of it that is still understood.
-VERSION = 5
+VERSION = 6
 COMPATIBLE = 3
 #: From this version on, a new proxy goes on with the session of a queue that repeats lost frames.
 SESSIONS = 4
 #: From this version on, it goes on with the channels behind a relay.
 RELAYS = 5
+#: From this version on, it goes on with sessions of TLS that can be resumed, and with keys of tickets.
+RESUMPTION = 6
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -123,6 +126,13 @@ class Begins(msgspec.Struct, frozen=True, tag="begins"):
     """`queue_ids`: the numbers that are in use, and not to be given to others."""
 
     queue_ids: tuple[int, ...]
+
+
+class Resumption(msgspec.Struct, frozen=True, tag="resumption"):
+    """What sessions of TLS are resumed from: so many bytes in the memory behind the descriptor, which only workers
+    read."""
+
+    count: int
 
 
 class Sockets(msgspec.Struct, frozen=True, tag="sockets"):
@@ -199,7 +209,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     reset: int
 
 
-Said = Granted | Ready | Spares | Begins | Sockets | Channel | Takes | Yours | GoesOn | Done
+Said = Granted | Ready | Spares | Begins | Resumption | Sockets | Channel | Takes | Yours | GoesOn | Done
 
 
 def not_understood(granted: Granted) -> str:

@@ -30,6 +30,7 @@ from xts_proxy.upgrade.handover import (
     GoesOn,
     Granted,
     Ready,
+    Resumption,
     Sockets,
     Spares,
     Takes,
@@ -148,7 +149,7 @@ class Taking:
                 if isinstance(said, Done):
                     self.reset = said.reset + self._refused
                     break
-                await self._take(channels, said, came)
+                await self._take(channels, said, came, ours)
         except GoesOnError:
             raise
         except (OSError, EOFError) as error:
@@ -174,13 +175,15 @@ class Taking:
             self.reset,
         )
 
-    async def _take(self, channels: Channels, said: object, came: list[int]) -> None:
+    async def _take(self, channels: Channels, said: object, came: list[int], ours: WorkerProcess) -> None:
         try:
             if isinstance(said, Spares):
                 self._take_spares(said, came)
             elif isinstance(said, Begins):
                 channels.reserve(said.queue_ids)
                 channels.accept(True)
+            elif isinstance(said, Resumption):
+                self._take_resumption(said, came, ours)
             elif isinstance(said, Sockets):
                 rewind(came, said.private)
                 taken = channels.take_in(said, came)
@@ -194,6 +197,19 @@ class Taking:
                 raise OSError(errno.EPROTO, "not what a proxy says that hands over")
         finally:
             close_all(came)
+
+    @staticmethod
+    def _take_resumption(said: Resumption, came: list[int], ours: WorkerProcess) -> None:
+        """Without it there are whole handshakes."""
+        try:
+            rewind(came, private=True)
+            if len(came) != 1:
+                raise OSError(errno.EPROTO, "not what a proxy says that hands over")
+            taken = ours.take_resumption(came[0], said.count)
+        except OSError as error:
+            LOG.warning("upgrade: what sessions of TLS are resumed from cannot be taken: %s", error)
+        else:
+            LOG.debug("upgrade: %d sessions and keys of tickets of TLS are here", taken)
 
     async def _take_channel(self, channels: Channels, said: Channel, came: list[int]) -> None:
         """Serves nothing of it before it is ours. If it cannot be served then, its host attaches again."""

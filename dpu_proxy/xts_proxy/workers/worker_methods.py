@@ -48,6 +48,7 @@ _SHORT, _ROWS, _LISTING = 64 << 10, 4 << 20, 512 << 20
 ANSWER_BYTES_MAX = {
     **dict.fromkeys(("pulse", "remove_channel", "drain", "stop", "trust", "set_device", "configure"), _SHORT),
     **dict.fromkeys(("add_channel", "keys_over", "stats", "tls_counts"), _SHORT),
+    **dict.fromkeys(("give_resumption", "take_resumption"), _SHORT),
     **dict.fromkeys(("start", "prepare", "tenants", "filters", "closed", "log_lines", "queue_ids"), _ROWS),
     **dict.fromkeys(("channels", "connections", "move_take"), _LISTING),
     **dict.fromkeys(
@@ -100,6 +101,7 @@ class Methods:
         notes += more
         notes += ulp_tls.open_key_memory(config.proxy.key_memory_mib << 20, swaps=material.machine.swaps)
         lib.xts_ledger_keys()
+        ulp_tls.go_on(protocols)
         done = self._confine(config) if self.swept is None else [_said(self.swept)]
         self._start_preparing(config.proxy.cpus)
         sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
@@ -252,6 +254,25 @@ class Methods:
         if account := self.tenants.accounts.get(tenant):  # else it has gone with another configuration
             self.workers[index].keys_over(account, keys)
         return None, []
+
+    def on_give_resumption(self, came: list[int]) -> Result:
+        """What TLS sessions are resumed from, for the process that takes over, into private memory. Returns how many
+        bytes it has."""
+        assert self.in_force
+        (private_fd,) = came
+        try:
+            return ulp_tls.give_resumption(self.in_force[1], private_fd), []
+        finally:
+            close_all(came)
+
+    def on_take_resumption(self, came: list[int], count: int) -> Result:
+        """The same, that another process has written. Returns how many keys and sessions it was."""
+        assert self.in_force
+        (private_fd,) = came
+        try:
+            return ulp_tls.take_resumption(self.in_force[1], private_fd, count), []
+        finally:
+            close_all(came)
 
     def on_move_ask(  # noqa: PLR0917
         self, came: list[int], index: int, queue_id: int, within_ms: int, urgency: int, records: int

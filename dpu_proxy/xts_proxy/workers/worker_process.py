@@ -143,6 +143,14 @@ class WorkerProcess:
         """Gives all workers the new device, with the current configuration. OSError: they do not answer."""
         self.call("set_device", device)
 
+    def give_resumption(self, private_fd: int) -> int:
+        """What TLS sessions are resumed from is written there. Returns how many bytes it has. OSError."""
+        return int(self.call("give_resumption", descriptors=[private_fd]))
+
+    def take_resumption(self, private_fd: int, count: int) -> int:
+        """It is taken. Returns how many keys and sessions it was. OSError."""
+        return int(self.call("take_resumption", count, descriptors=[private_fd]))
+
     def tenants(self) -> dict[str, dict[str, dict[str, int]]]:
         """Account.figures() of each tenant, by its name."""
         return dict(self.call("tenants"))

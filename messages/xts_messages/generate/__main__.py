@@ -49,6 +49,12 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     ),
     **generate_records.files(
         record_table.TABLE,
+        "ulp/tls/tls_resumption_table.c",
+        "ulp/tls/tls_resumption.h",
+        "ulp/tls/tls_resumption_struct.h",
+    ),
+    **generate_records.files(
+        record_table.TABLE,
         "ulp/ulp_moved_table.c",
         "ulp/ulp_moved.h",
         "ulp/ulp_moved_layer.h",

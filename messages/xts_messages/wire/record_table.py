@@ -324,6 +324,27 @@ TLS_STATE = Record(
     ),
 )
 
+TLS_RESUMPTION = Record(
+    "tls_resumption",
+    "A session of TLS that can be resumed, or a key of tickets, for the process of the proxy that takes over "
+    "(ulp/tls/tls_resumption.h).",
+    (
+        Field(
+            1, "kind", Form.U8, "0: a key of tickets; 1: a session of a client; 2: one of a server, by its ID", most=2
+        ),
+        Field(
+            2,
+            "key",
+            Form.OCTETS,
+            "by which a client finds it; the ID; or the name of the key of tickets, and zeros",
+            most=32,
+        ),
+        Field(3, "made_s", Form.U64, "of a key of tickets: when (CLOCK_BOOTTIME)", default=0),
+        Field(4, "bare", Form.FLAG, "of one: not where clients show certificates", default=0),
+        _bytes(5, "secret", "the session as OpenSSL writes it, or the key", 16_384, Privacy.SECRET),
+    ),
+)
+
 PUSHED_STATE = Record(
     "pushed_state",
     "A connection's pushed protocols, for another process of the proxy (pushed/pushed_move.c).",
@@ -471,6 +492,7 @@ struct returned {
 """,
         ),
         "ulp/tls/tls_direction_struct.h": Header((TLS_DIRECTION, TLS_STATE), ("wire/record.h",)),
+        "ulp/tls/tls_resumption_struct.h": Header((TLS_RESUMPTION,), ("wire/record.h",)),
         "datagrams/datagram_side.h": Header(
             (DATAGRAM_GROUP, DATAGRAM_SIDE),
             ("wire/record.h",),

@@ -216,6 +216,7 @@ def until_ready(new: HalfANewProxy) -> None:
 def until_begun(new: HalfANewProxy) -> None:
     until_ready(new)
     new.hear(handover.Begins)
+    new.hear(handover.Resumption)
 
 
 def until_sockets(new: HalfANewProxy) -> None:

@@ -40,7 +40,7 @@ KEYS = {f"key {number}": b"KEY-OF-%d" % number for number in range(4)}
 #: Of handshakes: nobody can choose these (tests/system/tls/test_secrets_of_handshakes.py).
 OF_HANDSHAKES = {"tls_direction.secret", "tls_direction.iv", "tls_direction.waiting"}
 #: Only between workers, in memory that nobody else reads (tests/system/worker/test_worker_move_tls.py).
-OF_UPGRADES = {"pushed_state.state", "pushed_state.layers", "tls_state.part"} | {
+OF_UPGRADES = {"pushed_state.state", "pushed_state.layers", "tls_state.part", "tls_resumption.secret"} | {
     f"{record.name}.{field.name}"
     for header in (*record_framing.HEADERS.values(), *record_messages.HEADERS.values())
     for record in header.records

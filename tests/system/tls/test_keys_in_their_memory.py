@@ -165,7 +165,7 @@ def test_what_stays_with_openssl_has_its_keys_there(directory: Path, server: soc
         pid = readable(proxy)
         with ExitStack() as living:
             secrets = [each for end in peers(living, proxy, server, directory) for each in end.secrets()]
-            assert proxy.status()["tls"]["key_memory_used"] == 0
+            assert proxy.status()["tls"]["key_memory_used"] < 1000  # keys of tickets
             places = found(pid, secrets)
             assert {place.split()[0] for place in places} >= {"key", "iv", "CLIENT_TRAFFIC_SECRET_0"}, places
         wait(lambda: not found(pid, secrets), "end of its keys")

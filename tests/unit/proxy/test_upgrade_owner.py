@@ -17,7 +17,19 @@ from typing import Any
 
 import pytest
 from xts_proxy.upgrade import giving, handover
-from xts_proxy.upgrade.handover import Begins, Channel, Done, GoesOn, Granted, Ready, Takes, Wire, Yours
+from xts_proxy.upgrade.handover import (
+    Begins,
+    Channel,
+    Done,
+    GoesOn,
+    Granted,
+    Ready,
+    Resumption,
+    Takes,
+    Wire,
+    Yours,
+    close_all,
+)
 from xts_proxy.upgrade.taking import GoesOnError, Taking, ask_to_take
 from xts_proxy.workers.given_queue import PLAIN, Frames
 from xts_proxy.workers.workers import Moved
@@ -99,6 +111,9 @@ def offered(monkeypatch: pytest.MonkeyPatch, answer: Any) -> tuple[list[str], li
         await wire.hear()
         await wire.say(Ready(handover.VERSION))
         await wire.hear()
+        resumption, memory = await wire.hear()
+        assert resumption == Resumption(0)
+        close_all(memory)
         assert (await wire.hear())[0] == CHANNEL
         try:
             await answer(wire)
@@ -110,7 +125,8 @@ def offered(monkeypatch: pytest.MonkeyPatch, answer: Any) -> tuple[list[str], li
 
     async def both() -> None:
         one, other = socket.socketpair()
-        gives = giving.Giving(one, queues, {}, 0.0, sys.stderr.fileno())  # type: ignore[arg-type]
+        ours = SimpleNamespace(child=SimpleNamespace(pidfd=sys.stderr.fileno()), give_resumption=lambda _: 0)
+        gives = giving.Giving(one, queues, {}, 0.0, ours)  # type: ignore[arg-type]
         await asyncio.gather(gives.run(), new(Wire(other)))
 
     asyncio.run(asyncio.wait_for(both(), WAIT_S))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -26,7 +29,11 @@ from beds.ulp_tls import (
     exchange,
     server_context,
 )
+from hypothesis import given as examples_of
+from hypothesis import settings
+from hypothesis import strategies as st
 from xts_proxy._native import lib
+from xts_proxy.upgrade.handover import private_memory
 
 __all__ = ["bed"]  # fixture
 
@@ -307,7 +314,7 @@ def test_a_session_of_a_failed_connection_is_not_resumed(bed: TlsBed) -> None:
     assert not served(bed, context, session).tls.session_reused
 
 
-# --- over reloads --------------------------------------------------------------------------------------
+# --- over reloads, and upgrades --------------------------------------------------------------------------------------
 
 
 RENEWED = AUTHORITY.issue("localhost")
@@ -315,13 +322,52 @@ RENEWED = AUTHORITY.issue("localhost")
 
 def reloaded(before: TlsBed, identity: Issued = SERVER, roots: bytes = b"", **settings: Any) -> TlsBed:
     """A bed of the configuration that comes after this one."""
+    after = of_next(before, identity, roots, **settings)
+    lib.xts_tls_come_after(after.config, before.config)
+    return after
+
+
+def of_next(before: TlsBed, identity: Issued = SERVER, roots: bytes = b"", **settings: Any) -> TlsBed:
     after = TlsBed(records=before.records)
     if settings:
         after.configure(**settings)
     after.add_trust("default", roots or AUTHORITY.certificate)
     after.add_identity("server", identity)
-    lib.xts_tls_come_after(after.config, before.config)
     return after
+
+
+def given(bed: TlsBed) -> bytes:
+    """What sessions of this bed's configuration are resumed from, for another process."""
+    with private() as memory:
+        count = lib.xts_tls_resumption_give(bed.config, memory)
+        assert count == os.fstat(memory).st_size
+        return os.pread(memory, count, 0)
+
+
+def take(bed: TlsBed, data: bytes) -> int:
+    with private() as memory:
+        os.write(memory, data)
+        os.lseek(memory, 0, os.SEEK_SET)
+        return int(lib.xts_tls_resumption_take(bed.config, memory, len(data)))
+
+
+@contextmanager
+def private() -> Iterator[int]:
+    memory = private_memory()
+    try:
+        yield memory
+    finally:
+        os.close(memory)
+
+
+def taken_over(before: TlsBed, **change: Any) -> TlsBed:
+    """A bed as in the process that takes over, with a configuration that it has read itself."""
+    after = of_next(before, **change)
+    assert take(after, given(before)) > 0
+    return after
+
+
+HOW = pytest.mark.parametrize("how", [reloaded, taken_over])
 
 
 #: What a reload changes, and whether sessions are resumed after it.
@@ -339,6 +385,11 @@ CHANGES = pytest.mark.parametrize(
 )
 
 
+def kept(how: Callable[..., TlsBed], change: dict[str, Any], resumes: bool) -> bool:
+    """An upgrade keeps them also where the next configuration keeps another number."""
+    return resumes or (how is taken_over and "sessions_max" in change)
+
+
 def how_it_begins(kind: str) -> ssl.SSLContext:
     """A client that resumes by tickets of 1.2 or 1.3, or by session IDs."""
     version = ONE_THREE if kind == "ticket of 1.3" else ONE_TWO
@@ -348,34 +399,42 @@ def how_it_begins(kind: str) -> ssl.SSLContext:
     return context
 
 
+@HOW
 @CHANGES
 @pytest.mark.parametrize("kind", ["ticket of 1.2", "ticket of 1.3", "ID"])
-def test_a_server_after_a_reload(bed: TlsBed, kind: str, change: dict[str, Any], resumes: bool) -> None:
+def test_a_server_after_it(
+    bed: TlsBed, kind: str, change: dict[str, Any], resumes: bool, how: Callable[..., TlsBed]
+) -> None:
     """It verifies clients, so it depends on the roots, too."""
-    context = how_it_begins(kind)
+    context, resumes = how_it_begins(kind), kept(how, change, resumes)
     with bed.again() as other:
         other.push("TLS", identity="server", verify=2, trust="default")
         exchange(other, peer := other.accept_from(context))
         session = peer.tls.session
-    with reloaded(bed, **change) as after:
+    with how(bed, **change) as after:
         after.push("TLS", identity="server", verify=2, trust="default")
         exchange(after, peer := after.accept_from(context, session=session))
         assert (after.tell(RESUMED), peer.tls.session_reused) == ((b"\1", True) if resumes else (b"\0", False))
 
 
+@HOW
 @CHANGES
 @pytest.mark.parametrize("kind", ["ticket of 1.2", "ticket of 1.3", "ID"])
-def test_a_client_after_a_reload(bed: TlsBed, kind: str, change: dict[str, Any], resumes: bool) -> None:
+def test_a_client_after_it(
+    bed: TlsBed, kind: str, change: dict[str, Any], resumes: bool, how: Callable[..., TlsBed]
+) -> None:
+    resumes = kept(how, change, resumes)
     context = server_context(SERVER, maximum_version=ONE_THREE if kind == "ticket of 1.3" else ONE_TWO)
     if kind == "ID":
         context.options |= ssl.OP_NO_TICKET
     with bed.again() as other:
         other.push("TLS", server_name="localhost", identity="server")
         exchange(other, peer := other.connect_to(context))
-    with reloaded(bed, **change) as after:
+    with how(bed, **change) as after:
         after.push("TLS", server_name="localhost", identity="server")
         exchange(after, after.connect_to(context))
         assert after.tell(RESUMED) == (b"\1" if resumes else b"\0")
+        assert after.tell(VERIFIED) == b"\1" and after.tell(PEER) == SERVER.der
     assert peer.done, "OpenSSL forgets its session with it"
 
 
@@ -409,3 +468,76 @@ def test_the_configuration_before_may_go_first_or_last(bed: TlsBed) -> None:
         session = peer.tls.session
     for one in reversed(beds):
         one.close()
+
+
+def test_a_client_of_another_tenant_after_an_upgrade(bed: TlsBed) -> None:
+    """A tenant is known by its name: its number may be another one's in the next process."""
+    context = server_context(SERVER)
+
+    def resumed(of: TlsBed, tenant: int, name: bytes) -> bytes:
+        with of.again(tenant=tenant, name=name) as other:
+            other.push("TLS", server_name="localhost")
+            exchange(other, other.connect_to(context))
+            return other.tell(RESUMED)
+
+    assert resumed(bed, 1, b"shop") == b"\0"
+    with taken_over(bed) as after:
+        assert [resumed(after, 1, b"web"), resumed(after, 2, b"shop")] == [b"\0", b"\1"]
+
+
+def test_no_session_lasts_longer_than_here(bed: TlsBed) -> None:
+    """Whatever the process before says: how long is this configuration's to say."""
+    context = server_context(SERVER, maximum_version=ONE_TWO)
+    with bed.again() as other:
+        other.push("TLS", server_name="localhost")
+        exchange(other, other.connect_to(context))
+    with of_next(bed, session_timeout_s=1) as after:
+        assert take(after, given(bed)) >= 1
+        time.sleep(2)
+        after.push("TLS", server_name="localhost")
+        exchange(after, after.connect_to(context))
+        assert after.tell(RESUMED) == b"\0"
+
+
+def test_no_more_sessions_than_here(bed: TlsBed) -> None:
+    context = server_context(SERVER, maximum_version=ONE_TWO)
+    for name in ("a.example", "b.example", "c.example"):
+        with bed.again() as other:
+            other.push("TLS", server_name=name, verify=0)
+            exchange(other, other.connect_to(context))
+    resumed = []
+    with of_next(bed, sessions_max=1) as after:
+        take(after, given(bed))
+        for name in ("c.example", "b.example"):
+            with after.again() as other:
+                other.push("TLS", server_name=name, verify=0)
+                exchange(other, other.connect_to(context))
+                resumed.append(other.tell(RESUMED))
+    with of_next(bed, sessions_max=0) as after:
+        assert take(after, given(bed)) == 0
+    assert resumed == [b"\1", b"\0"]
+
+
+@settings(max_examples=30, deadline=None)
+@examples_of(st.data())
+def test_what_is_taken_over_is_not_believed(data: st.DataObject) -> None:
+    """Bytes that another process has changed: they are refused, or sessions that are none are left out; and the next
+    handshake goes well."""
+    with TlsBed() as before, of_next(before) as after:
+        before.add_trust("default", AUTHORITY.certificate)
+        before.add_identity("server", SERVER)
+        for context in (how_it_begins("ticket of 1.3"), how_it_begins("ID")):
+            with before.again() as other:
+                other.push("TLS", identity="server")
+                exchange(other, other.accept_from(context))
+        with before.again() as other:
+            other.push("TLS", server_name="localhost")
+            exchange(other, other.connect_to(server_context(SERVER)))
+        changed = bytearray(given(before))
+        for _ in range(data.draw(st.integers(1, 4))):  # its length is not always the same
+            changed[data.draw(st.integers(0, 9999)) % len(changed)] = data.draw(st.integers(0, 255))
+        cut = len(changed) * data.draw(st.integers(50, 100)) // 100
+        taken = take(after, bytes(changed[:cut]))
+        assert taken == -errno.EBADMSG or 0 <= taken <= 5
+        after.push("TLS", server_name="localhost")
+        exchange(after, after.connect_to(server_context(SERVER)))

@@ -10,8 +10,10 @@
  * tls_contexts.c    the SSL_CTXs that exist, shared by all connections with the same parameters
  * tls_identity_choice.c      a server's choices: identity by name, ALPN, OCSP
  * tls_identity_check.c       whether an identity can be used at all
- * tls_session.c     session resumption: a cache for clients, ticket keys for servers
+ * tls_session.c     session resumption: a cache for clients
+ * tls_ticket_keys.c the same of servers: keys of tickets
  * tls_session_ids.c sessions of a server, for clients that have no tickets
+ * tls_resumption.c  all of that for another process
  * tls_bio.c         the BIO between OpenSSL and the layer below
  * tls_kernel.c      who does the crypto
  * tls_device.c      whether a network card does it
@@ -82,6 +84,7 @@ struct tls_trust {
 struct tls_ticket_key {
 	uint8_t name[16], cipher[32], mac[32];
 	uint64_t made_s; /* 0: not in use */
+	bool bare;       /* it opens no ticket that stands for a certificate of the client's */
 };
 
 struct tls_session;
@@ -112,9 +115,9 @@ struct tls_resumable {
 	pthread_mutex_t lock;         /* protects what follows */
 	struct tls_session *sessions; /* of clients, newest first */
 	uint32_t session_count;
-	pthread_mutex_t ticket_lock;          /* of threads of the pool only; protects what follows */
-	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
-	struct tls_ids *ids;                  /* of a server's sessions; NULL: none yet */
+	pthread_mutex_t ticket_lock;        /* of threads of the pool only; protects what follows */
+	struct tls_ticket_key *ticket_keys; /* tls_ticket_keys.c; NULL: none yet */
+	struct tls_ids *ids;                /* of a server's sessions; NULL: none yet */
 	/* --- without a lock */
 	_Atomic(struct forgotten *) forgotten_ids;   /* of sessions that are not to be resumed */
 	_Atomic(struct tls_session *) come_sessions; /* that threads of the pool have made of tickets */
@@ -439,6 +442,12 @@ void tls_session_store(struct tls *t);
 /* The connection has failed: its session is not offered again (RFC 5246 7.2.2). */
 void tls_session_forget(struct tls *t);
 void tls_sessions_free(struct tls_resumable *r);
+
+/* --- tls_ticket_keys.c -------------------------------------------------------------------------------------------- */
+
+/* A server gives out tickets. */
+void tls_ticket_keys_install(SSL_CTX *ssl);
+void tls_ticket_keys_free(struct tls_resumable *r);
 
 /* --- tls_resumable.c ---------------------------------------------------------------------------------------------- */
 

@@ -70,6 +70,13 @@ int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const voi
 /* The new configuration, which nobody uses yet, comes after this one: sessions go on to be resumed. Without effect if
  * it keeps another number of sessions, or for another time. */
 void xts_tls_come_after(struct xts_ulp_config *config, struct xts_ulp_config *before);
+/* In the process that goes on for one that has died: its keys of tickets open those that it has given out, except where
+ * the client has to show a certificate. Once, before workers use the configuration. */
+void xts_tls_go_on(struct xts_ulp_config *config);
+/* What sessions are resumed from, for the process that takes over: writes it into this memory, and returns how many
+ * bytes it has, or -errno. Takes it there, and returns how many keys and sessions it was, or -errno. */
+int64_t xts_tls_resumption_give(struct xts_ulp_config *config, int private_fd);
+int xts_tls_resumption_take(struct xts_ulp_config *config, int private_fd, uint32_t bytes);
 /* Finds out, by connections over loopback, whether the kernel does TLS. This loads the kernel's modules, also those of
  * the ciphers, so it has to happen before privileges are dropped, and may take seconds. -errno: the kernel does not do
  * TLS. */

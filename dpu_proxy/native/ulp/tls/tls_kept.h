@@ -44,4 +44,8 @@ bool tls_came_is_client(const struct tls_came *c);
 ssize_t tls_came_save(const struct tls_came *c, void *out, size_t room);
 void tls_came_free(struct tls_came *c);
 
+/* The keys of tickets, so many bytes, that are there: they are copied and wiped, for xts_tls_go_on(). */
+size_t tls_ticket_keys_bytes(void);
+void tls_ticket_keys_came(void *at);
+
 #endif

@@ -41,7 +41,7 @@ void tls_resumable_put(struct tls_resumable *r)
 		return;
 	tls_sessions_free(r);
 	tls_ids_free(r);
-	OPENSSL_cleanse(r->ticket_keys, sizeof r->ticket_keys);
+	tls_ticket_keys_free(r);
 	pthread_mutex_destroy(&r->ticket_lock);
 	pthread_mutex_destroy(&r->lock);
 	free(r);

@@ -7,23 +7,21 @@
  * of TLS 1.3 is used once (RFC 8446 C.4), so several are kept of one server: else only one of several connections that
  * begin at a time could resume.
  *
- * Servers: only the ticket keys are kept. They are made here, change every session_timeout_s, and stay valid for one
- * more such period. A ticket is bound to the parameters (by the session id context), not to the queue: the processes of
- * one server have a queue each, but the same parameters and, by policy, the right to the same identities. Sessions that
- * clients of TLS 1.2 know by their IDs are in tls_session_ids.c.
+ * Servers: only the keys of tickets are kept (tls_ticket_keys.c), and sessions that clients of TLS 1.2 know by their
+ * IDs (tls_session_ids.c).
  *
  * All of this is in struct tls_resumable, which a reload shares with the configuration before (tls_resumable.c).
  */
 #include <errno.h>
-#include <openssl/core_names.h>
 #include <openssl/evp.h>
-#include <openssl/rand.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
 #include "tls.h"
+#include "tls_resumption.h"
 #include "ulp/config_inside.h"
 
 /* --- clients ------------------------------------------------------------------------------------------------------ */
@@ -196,7 +194,8 @@ static bool session_key(struct tls *t, const struct tls_parameters *p)
 {
 	struct {
 		uint8_t context[TLS_KEY_BYTES];
-		uint32_t tenant, queue_id;
+		char tenant[TLS_NAME_BYTES]; /* its name: it has it in the next process, too */
+		uint32_t queue_id;
 		uint16_t alpn_bytes;
 		uint8_t alpn[TLS_ALPN_BYTES];
 		char server_name[TLS_HOST_BYTES];
@@ -210,7 +209,7 @@ static bool session_key(struct tls *t, const struct tls_parameters *p)
 	memcpy(same.server_name, p->server_name, sizeof same.server_name);
 	memcpy(same.alpn, p->alpn, p->alpn_bytes);
 	same.alpn_bytes = p->alpn_bytes;
-	same.tenant = ulp_tenant(t->layer);
+	(void)snprintf(same.tenant, sizeof same.tenant, "%s", ulp_tenant_name(t->layer));
 	same.queue_id = ulp_queue_id(t->layer);
 	if ((fd < 0 || getpeername(fd, (struct sockaddr *)&same.peer, &bytes) < 0) && !p->server_name[0])
 		return false;
@@ -283,83 +282,6 @@ void tls_sessions_free(struct tls_resumable *r)
 		drop_oldest(r);
 }
 
-/* --- servers ------------------------------------------------------------------------------------------------------ */
-
-static uint64_t now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	return (uint64_t)now.tv_sec + 1;
-}
-
-/* With the tickets' lock held: the key to make tickets with, a new one if the old one has expired; NULL: no random
- * bytes. */
-static const struct tls_ticket_key *newest_key(struct tls_resumable *resumable, uint64_t lifetime)
-{
-	struct tls_ticket_key *keys = resumable->ticket_keys;
-	uint64_t now = now_s();
-
-	if (!keys[0].made_s || now - keys[0].made_s >= lifetime) {
-		struct tls_ticket_key fresh = { .made_s = now };
-
-		if (RAND_bytes(fresh.name, sizeof fresh.name) != 1 ||
-		    RAND_bytes(fresh.cipher, sizeof fresh.cipher) != 1 || RAND_bytes(fresh.mac, sizeof fresh.mac) != 1)
-			return NULL;
-		keys[1] = keys[0];
-		keys[0] = fresh;
-		OPENSSL_cleanse(&fresh, sizeof fresh);
-	}
-	if (keys[1].made_s && now - keys[1].made_s >= 2 * lifetime)
-		OPENSSL_cleanse(&keys[1], sizeof keys[1]);
-	return &keys[0];
-}
-
-static bool use_key(const struct tls_ticket_key *key, const unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac,
-		    int encrypt)
-{
-	OSSL_PARAM parameters[] = {
-		OSSL_PARAM_construct_octet_string(OSSL_MAC_PARAM_KEY, (void *)(uintptr_t)key->mac, sizeof key->mac),
-		OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)(uintptr_t)"SHA256", 0),
-		OSSL_PARAM_construct_end(),
-	};
-
-	return EVP_CipherInit_ex(cipher, EVP_aes_256_cbc(), NULL, key->cipher, iv, encrypt) == 1 &&
-	       EVP_MAC_CTX_set_params(mac, parameters) == 1;
-}
-
-/* SSL_CTX_set_tlsext_ticket_key_evp_cb(3): -1 error, 0 no such key, 1 use it, 2 use it and give out a new ticket. */
-static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac,
-		     int encrypt)
-{
-	const struct tls *t = SSL_get_app_data(ssl);
-	struct tls_resumable *resumable = t->context->config->resumable;
-	const struct tls_ticket_key *newest, *key = NULL;
-	int r = -1;
-
-	pthread_mutex_lock(&resumable->ticket_lock);
-	newest = newest_key(resumable, t->context->config->settings.session_timeout_s);
-	if (newest && encrypt) {
-		memcpy(name, newest->name, sizeof newest->name);
-		if (RAND_bytes(iv, EVP_CIPHER_get_iv_length(EVP_aes_256_cbc())) == 1 &&
-		    use_key(newest, iv, cipher, mac, 1))
-			r = 1;
-	} else if (newest) {
-		for (int i = 0; i < 2 && !key; i++) {
-			const struct tls_ticket_key *k = &resumable->ticket_keys[i];
-
-			if (k->made_s && CRYPTO_memcmp(name, k->name, sizeof k->name) == 0)
-				key = k;
-		}
-		if (!key)
-			r = 0;
-		else if (use_key(key, iv, cipher, mac, 0)) /* with TLS 1.3 a ticket is used once */
-			r = key == newest && SSL_version(ssl) != TLS1_3_VERSION ? 1 : 2;
-	}
-	pthread_mutex_unlock(&resumable->ticket_lock);
-	return r;
-}
-
 void tls_session_install(SSL_CTX *ssl, bool client)
 {
 	if (client) {
@@ -367,6 +289,50 @@ void tls_session_install(SSL_CTX *ssl, bool client)
 		SSL_CTX_sess_set_new_cb(ssl, on_session);
 	} else {
 		SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
-		SSL_CTX_set_tlsext_ticket_key_evp_cb(ssl, on_ticket);
+		tls_ticket_keys_install(ssl);
 	}
+}
+
+/* --- for another process ------------------------------------------------------------------------------------------ */
+
+int tls_sessions_each(struct tls_resumable *r, uint32_t most,
+		      int (*each)(void *to, const uint8_t *key, SSL_SESSION *session), void *to)
+{
+	struct tls_session *copies;
+	uint32_t count, copied = 0;
+	int error = 0;
+
+	collect(r, most);
+	pthread_mutex_lock(&r->lock);
+	count = r->session_count;
+	pthread_mutex_unlock(&r->lock);
+	copies = calloc(count + 1u, sizeof *copies);
+	if (!copies)
+		return -ENOMEM;
+	pthread_mutex_lock(&r->lock); /* for which workers wait */
+	for (struct tls_session *s = r->sessions; s && copied < count; s = s->next) {
+		if (SSL_SESSION_up_ref(s->session))
+			copies[copied++] = *s;
+	}
+	pthread_mutex_unlock(&r->lock);
+	while (copied--) { /* the oldest first */
+		if (!error)
+			error = each(to, copies[copied].key, copies[copied].session);
+		SSL_SESSION_free(copies[copied].session);
+	}
+	free(copies);
+	return error;
+}
+
+void tls_session_come(struct xts_tls_config *config, const uint8_t *key, SSL_SESSION *session)
+{
+	struct tls_session *s = malloc(sizeof *s);
+
+	if (!s) {
+		SSL_SESSION_free(session);
+		return;
+	}
+	memcpy(s->key, key, sizeof s->key);
+	s->session = session;
+	put(config->resumable, config->settings.sessions_max, s);
 }

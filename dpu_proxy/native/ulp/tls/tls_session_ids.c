@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "tls.h"
+#include "tls_resumption.h"
 
 #define BUCKETS 256u     /* IDs are random bytes of ours: the first one chooses */
 #define KEPT_BYTES 4096u /* of a session, with the client's certificate if it has one */
@@ -110,11 +111,9 @@ static void put(struct tls_ids *ids, struct kept *k)
 
 /* --- called by OpenSSL -------------------------------------------------------------------------------------------- */
 
-/* A server has a session. 0: it keeps the reference. */
-static int on_session(SSL *ssl, SSL_SESSION *session)
+/* NULL: it is not kept, or there is no memory. */
+static struct kept *kept_of(SSL_SESSION *session)
 {
-	struct tls *t = SSL_get_app_data(ssl);
-	struct tls_resumable *r = t->context->config->resumable;
 	int bytes = i2d_SSL_SESSION(session, NULL);
 	unsigned id_bytes;
 	const uint8_t *id = SSL_SESSION_get_id(session, &id_bytes);
@@ -124,19 +123,39 @@ static int on_session(SSL *ssl, SSL_SESSION *session)
 	/* in TLS 1.3 it is a ticket's */
 	if (SSL_SESSION_get_protocol_version(session) == TLS1_3_VERSION || id_bytes != TLS_KEY_BYTES || bytes <= 0 ||
 	    (uint32_t)bytes > KEPT_BYTES)
-		return 0;
+		return NULL;
 	k = malloc(sizeof *k + (size_t)bytes);
 	if (!k)
-		return 0;
+		return NULL;
 	at = k->session;
 	k->bytes = (uint32_t)i2d_SSL_SESSION(session, &at);
 	memcpy(k->id, id, id_bytes);
-	memcpy(t->session_key, id, id_bytes);
-	t->keeps_session = true;
+	return k;
+}
+
+static void keep(struct xts_tls_config *config, struct kept *k)
+{
+	struct tls_resumable *r = config->resumable;
+
 	pthread_mutex_lock(&r->ticket_lock);
 	drop_forgotten(r);
-	put(ids_of(r, t->context->config->settings.sessions_max), k);
+	if (r->ids)
+		drop(r->ids, k->id);
+	put(ids_of(r, config->settings.sessions_max), k);
 	pthread_mutex_unlock(&r->ticket_lock);
+}
+
+/* A server has a session. 0: it keeps the reference. */
+static int on_session(SSL *ssl, SSL_SESSION *session)
+{
+	struct tls *t = SSL_get_app_data(ssl);
+	struct kept *k = kept_of(session);
+
+	if (!k)
+		return 0;
+	memcpy(t->session_key, k->id, sizeof k->id);
+	t->keeps_session = true;
+	keep(t->context->config, k);
 	return 0;
 }
 
@@ -196,4 +215,32 @@ void tls_ids_free(struct tls_resumable *r)
 			drop(r->ids, r->ids->slots[i]->id);
 	}
 	free(r->ids);
+}
+
+/* --- for another process ------------------------------------------------------------------------------------------ */
+
+int tls_ids_each(struct tls_resumable *r, int (*each)(void *to, const uint8_t *id, const uint8_t *data, uint32_t bytes),
+		 void *to)
+{
+	int error = 0;
+
+	pthread_mutex_lock(&r->ticket_lock);
+	drop_forgotten(r);
+	for (uint32_t i = 0; r->ids && i < r->ids->room && !error; i++) { /* the oldest first */
+		const struct kept *k = r->ids->slots[(r->ids->next_slot + i) % r->ids->room];
+
+		if (k)
+			error = each(to, k->id, k->session, k->bytes);
+	}
+	pthread_mutex_unlock(&r->ticket_lock);
+	return error;
+}
+
+bool tls_id_come(struct xts_tls_config *config, SSL_SESSION *session)
+{
+	struct kept *k = kept_of(session);
+
+	if (k)
+		keep(config, k);
+	return k;
 }

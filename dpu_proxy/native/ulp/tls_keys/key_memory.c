@@ -144,6 +144,7 @@ static int open_memory(uint64_t bytes, char *why, uint32_t room)
 	keys.memory = map;
 	keys.bytes = bytes;
 	FORBID(map, bytes);
+	ALLOW(map, UNIT); /* key_memory_show() */
 	return 0;
 }
 
@@ -251,6 +252,24 @@ uint32_t key_memory_place(const void *block)
 uint64_t key_memory_offset(uint32_t place)
 {
 	return (uint64_t)place * UNIT;
+}
+
+/* The first unit, which is no block. */
+static _Atomic uint32_t *shown(void)
+{
+	return (_Atomic uint32_t *)(void *)keys.memory;
+}
+
+void key_memory_show(const void *block)
+{
+	atomic_store(shown(), key_memory_place(block));
+}
+
+void key_memory_hide(const void *block)
+{
+	uint32_t place = key_memory_place(block);
+
+	atomic_compare_exchange_strong(shown(), &place, 0);
 }
 
 struct key_memory_counts key_memory_counts(void)

@@ -1,7 +1,7 @@
 /*
  * The one memory for keys of connections: keys, IVs and traffic secrets of the record layer, and the cipher contexts of
- * OpenSSL that are made of them. Nothing else of the process is in it, and they are nowhere else (dpu_proxy/SECURITY.md
- * says what has others).
+ * OpenSSL that are made of them; and the keys of tickets (ulp/tls/tls_ticket_keys.c). Nothing else of the process is in
+ * it, and they are nowhere else (dpu_proxy/SECURITY.md says what has others).
  *
  * It is one mapping of a fixed size, made before the process may make no such calls any more. Best is memory that even
  * the kernel does not map (memfd_secret(2), Linux 5.14): no other process can read it, root's neither, no dump has it,
@@ -36,6 +36,10 @@ void key_memory_close(void);
 /* A number for a block, never 0, and where such a block begins, in bytes. */
 uint32_t key_memory_place(const void *block);
 uint64_t key_memory_offset(uint32_t place);
+/* Shows the next process a block: its place is at the beginning of the mapping, as a uint32_t. And hides it, if it is
+ * the one that is shown. */
+void key_memory_show(const void *block);
+void key_memory_hide(const void *block);
 
 struct key_memory_counts {
 	enum xts_tls_key_memory kind;

@@ -1,5 +1,5 @@
-"""A server with TLS in the proxy, pushed onto its listener: upgraded_tls_server.py ADDRESS. It says its port, and
-echoes four bytes of each connection, one after the other. It says what accept() fails with."""
+"""A server with TLS in the proxy, pushed onto its listener: upgraded_tls_server.py ADDRESS [verifies]. It says its
+port, and echoes four bytes of each connection, one after the other. It says what accept() fails with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from xts_socket import Tls
 
 listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 listener.bind((sys.argv[1], 0))
-listener.push(Tls(identity="own", role="server"))
+wants = {"verify": True, "ca": "default"} if sys.argv[2:] == ["verifies"] else {}
+listener.push(Tls(identity="own", role="server", **wants))
 listener.listen(64)
 print(listener.getsockname()[1], flush=True)
 while True:
