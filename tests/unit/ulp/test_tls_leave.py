@@ -314,6 +314,20 @@ def test_a_record_of_nothing_but_padding(bed: TlsBed, tmp_path: Path, server: bo
 
 
 @ROLES
+@pytest.mark.parametrize("kind", [ALERT, HANDSHAKE])
+def test_a_record_of_nothing(bed: TlsBed, tmp_path: Path, server: bool, kind: int) -> None:
+    """No alert, and no part of a message: whatever the padding, it is unexpected, and not of a wrong length (5.4)."""
+    peer = hostile(bed, tmp_path, server=server)
+    peer.peer.recv()
+    bed.peer_send(peer.seal(b"", kind, padding=5))
+    with pytest.raises(OSError, match="Bad message"):
+        bed.read_all()
+    assert "a record with no " in bed.error().text
+    with pytest.raises(ssl.SSLError, match="UNEXPECTED_MESSAGE"):
+        peer.peer.recv()
+
+
+@ROLES
 def test_padding_and_empty_records(bed: TlsBed, tmp_path: Path, server: bool) -> None:
     peer = hostile(bed, tmp_path, server=server)
     bed.peer_send(

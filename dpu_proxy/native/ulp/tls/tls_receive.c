@@ -133,6 +133,8 @@ static int alert(struct tls *t, const uint8_t *data, uint32_t bytes)
 {
 	uint8_t level, alert;
 
+	if (!bytes && t->ours->tls13) /* RFC 8446 5.4 */
+		return REFUSE(t, XTS_FAULT_RECORD, TLS_UNEXPECTED_MESSAGE, "a record with no alert");
 	if (bytes != 2)
 		return REFUSE(t, XTS_FAULT_HANDSHAKE, TLS_DECODE_ERROR, "an alert of %u bytes", bytes);
 	level = data[0];
