@@ -43,7 +43,9 @@ SMOKE = (
 )
 
 #: Folders of tests that --smoke has nothing of: those tests are long, or need what another machine may not have.
-NOT_IN_SMOKE = frozenset({"arm64", "attack", "chaos", "dpu", "fuzz", "packages", "stress", "system/versions", "vm"})
+NOT_IN_SMOKE = frozenset(
+    {"arm64", "attack", "chaos", "dpu", "fuzz", "packages", "stress", "system/versions", "tls", "vm"}
+)
 
 
 @dataclass(frozen=True)
