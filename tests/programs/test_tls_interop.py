@@ -27,6 +27,7 @@ import pytest
 from beds.authority import Certificate, certificate_for_localhost
 from beds.proxy_process import running_proxy
 from xts_lab.free_ports import free_port
+from xts_proxy.status import control_socket
 
 END = Path(__file__).with_name("programs") / "tls_end.py"
 BODY = bytes(range(256)) * 4096
@@ -39,15 +40,19 @@ class Bed:
     certificate: Certificate
     folder: Path
     endpoint: str
+    control: str
+
+    def tickets_late(self) -> int:
+        return int(control_socket.ask(self.control, control_socket.Question("status"))["tls"]["tickets_late"])
 
     @property
     def environment(self) -> dict[str, str]:
         return {**os.environ, "XTS_ENDPOINT": self.endpoint}
 
-    def fetch(self, port: int) -> dict[str, Any]:
+    def fetch(self, port: int, how: str = "fetch") -> dict[str, Any]:
         """By our end, TLS in the proxy."""
         run = subprocess.run(
-            [sys.executable, str(END), "fetch", str(port)],
+            [sys.executable, str(END), how, str(port)],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -70,7 +75,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         f'[[tls.trust]]\nname = "test"\nfile = "{made.certificate}"\n'
     )
     with running_proxy(folder, tables) as proxy:
-        yield Bed(made, folder, proxy.endpoint)
+        yield Bed(made, folder, proxy.endpoint, proxy.control)
 
 
 def need(program: str) -> str:
@@ -182,6 +187,23 @@ def test_gnutls_serves_the_proxys_client(bed: Bed, priority: str, version: str) 
     assert told["version"] == version
     assert told["status"].split()[1] == "200"
     assert told["bytes"] > 100  # gnutls-serv tells of the connection
+
+
+@pytest.mark.parametrize("name", [*SERVERS, "gnutls-1.3", "gnutls-1.2"])
+def test_sessions_of_others_are_resumed(bed: Bed, name: str) -> None:
+    """None of these servers says its tickets behind data, where they are dropped. A connection that begins before a
+    thread has read the ticket of the one before does not resume."""
+    port, late = free_port(), bed.tickets_late()
+    if name.startswith("gnutls"):
+        priority = "NORMAL" if name == "gnutls-1.3" else "NORMAL:-VERS-TLS1.3"
+        command = gnutls_server(bed, port, "--priority", priority)
+    else:
+        make, more, _ = SERVERS[name]
+        command = make(bed, port, *more)
+    with started(command, port, bed.folder):
+        resumed = bed.fetch(port, "visit")["resumed"]
+    assert bed.tickets_late() == late
+    assert not resumed[0] and sum(resumed) >= 3, resumed
 
 
 def test_pythons_ssl_serves_the_proxys_client(bed: Bed) -> None:

@@ -1,6 +1,7 @@
 """One end of a TLS connection whose TLS is done by the proxy: fetches from an HTTPS server, or is one.
 
     tls_end.py fetch PORT       verifies `localhost` by the proxy's trust roots "test"
+    tls_end.py visit PORT       the same, with ten connections, one after the other: which have resumed a session
     tls_end.py serve            with the identity "test"; prints its port, then serves until its input ends
 
 Prints JSON, a line each: version, cipher, SHA-256 and length of the body.
@@ -42,6 +43,21 @@ def fetch(port: int) -> None:
     print(json.dumps({**told, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}))
 
 
+def visit(port: int) -> None:
+    """A server of HTTP/1.0 says its tickets before its answer, if it has any; a thread of the proxy's reads them."""
+    resumed = []
+    tls = Tls(server_hostname="localhost", ca="test", alpn=("http/1.1",))
+    for _ in range(10):
+        with xts_socket.create_connection(("127.0.0.1", port), 20, tls=tls) as sock:
+            sock.sendall(b"GET /body HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            answer = bytearray()
+            while not complete(bytes(answer)) and (part := sock.recv(1 << 16)):
+                answer += part
+            assert sock.tls is not None
+            resumed.append(sock.tls.session_reused)
+    print(json.dumps({"resumed": resumed}))
+
+
 def answer(sock: xts_socket.socket) -> None:
     with sock:
         request = b""
@@ -70,5 +86,7 @@ def serve() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "fetch":
         fetch(int(sys.argv[2]))
+    elif sys.argv[1] == "visit":
+        visit(int(sys.argv[2]))
     else:
         serve()
