@@ -3,6 +3,7 @@
 The server is the same program on each path (native/workloads_accept.c): with TLS pushed onto its listener, with OpenSSL
 in its own process, or plain behind HAProxy, which has the certificate. The clients (native/tls_load.c) are the same for
 all, and on the device's core. All servers give out tickets, as they come; clients with sessions offer one each time.
+Of XTS the CPU time of the process with the private keys is told, too: it is a part of the device's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 
 from .beds import Bed
 from .certificates import Certificates
+from .foreign import process_s
 from .native_programs import Programs
 from .pyclient import sample, window
 from .served import DEVICE, HOST, Result, Target, serving
@@ -41,6 +43,11 @@ def _environment(bed: Bed, subject: Subject, certificates: Certificates, kind: s
     return {"BENCH_CERTIFICATE": str(certificates.of(kind))}
 
 
+def _keys_s(bed: Bed, subject: Subject) -> float:
+    """What the process with the private keys has worked so far."""
+    return process_s(bed.keys_pid) if subject.path is Way.XTS else 0.0
+
+
 def measure(
     bed: Bed, workload: Workload, subject: Subject, seconds: float, fixed: tuple[Programs, Certificates]
 ) -> Result:
@@ -56,8 +63,10 @@ def measure(
     environment = _environment(bed, subject, certificates, workload.tls)
     with serving(bed, subject, _server(subject, programs, port), port, environment):
         load(_WARM_UP_S)
-        begin = sample()
+        begin, keys_s = sample(), _keys_s(bed, subject)
         result = load(seconds)
         cores = window(begin, sample())
+        if subject.path is Way.XTS:
+            cores["keys_s"] = _keys_s(bed, subject) - keys_s
     # Over the run of the clients; while they start and end the host does nothing.
     return {**cores, **result, "run_seconds": cores["seconds"]}

@@ -70,7 +70,10 @@ def metrics(result: Mapping[str, float | str]) -> dict[str, float]:
         for kind in WATCHED
         if f"{kind}_s" in number
     }
-    out |= {key: number[key] for key in _SERVED_BY if key in number}
+    if "keys_s" in number:
+        out["keys_us_per_op"] = 1e6 * number["keys_s"] / number["operations"]
+        out["keys_share"] = number["keys_s"] / device if device else 0.0
+    out |= {key: number[key] for key in ("resumed_share", *_SERVED_BY) if key in number}
     for percentile in ("p50", "p99"):
         if f"relayed_{percentile}_us" in number and f"own_{percentile}_us" in number:
             out[f"relayed_to_own_{percentile}"] = number[f"relayed_{percentile}_us"] / number[f"own_{percentile}_us"]

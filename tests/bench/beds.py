@@ -35,6 +35,8 @@ class Bed:
     name: str
     endpoint: str = ""
     proxy_pid: int = 0
+    #: Of the process with the private keys.
+    keys_pid: int = 0
     #: Of the lab's programs.
     pids: tuple[int, ...] = ()
     #: Of a lab with a relay: that, and the agent with its other children.
@@ -191,7 +193,8 @@ def raised(kinds: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, B
             lab = stack.enter_context(Lab(f"{_NAME}-{kind}", tables=tables, **settings))
             pids = {name: record.pid for name, record in lab.records().items()}
             workers = control_socket.workers_pid(str(lab.directory / "proxy.sock"))
-            bed = Bed(lab.name, str(lab.endpoint), workers, (*pids.values(), workers))
+            keys = process_tree.one(pids["proxy"], "xts-keys")
+            bed = Bed(lab.name, str(lab.endpoint), workers, keys, (*pids.values(), workers, keys))
             if kind == "relay":
                 bed = stack.enter_context(_only_the_relay(bed, pids["agent"]))
             elif kind == "crowded":
@@ -206,5 +209,6 @@ def loopback(tables: str) -> Iterator[tuple[Bed, dict[str, Bed]]]:
     with _alone(), LoopbackPlace(tables) as place:
         workers = control_socket.workers_pid(str(place.directory / "proxy.sock"))
         endpoint = str(place.directory / "endpoint.sock")
-        bed = LoopbackBed("loopback", endpoint, workers, (place.proxy_pid, workers))
+        keys = process_tree.one(place.proxy_pid, "xts-keys")
+        bed = LoopbackBed("loopback", endpoint, workers, keys, (place.proxy_pid, workers, keys))
         yield bed, {"shm": bed}

@@ -36,5 +36,14 @@ class Foreign:
 
 
 def _user_s(pid: int) -> float:
+    return _times_s(pid)[0]
+
+
+def process_s(pid: int) -> float:
+    """User and system time of all threads of a process so far."""
+    return sum(_times_s(pid))
+
+
+def _times_s(pid: int) -> tuple[float, float]:
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-    return int(fields[11]) * _TICK_S
+    return int(fields[11]) * _TICK_S, int(fields[12]) * _TICK_S

@@ -37,8 +37,9 @@ listen {name}
     bind {address}:{port}{bind_tls}
     server peer {peer}:{peer_port}{tls}
 """
-#: As the others do it: the certificate is verified for the peer's name, and no session is resumed.
-_TLS = " ssl verify required ca-file {trust} sni str({name}) verifyhost {name} no-ssl-reuse no-tls-tickets"
+#: As the others do it: the certificate is verified for the peer's name, and no session is resumed, or any that can be.
+_TLS = " ssl verify required ca-file {trust} sni str({name}) verifyhost {name}"
+_NEVER_RESUMED = " no-ssl-reuse no-tls-tickets"
 _SPLICE = """\
     option splice-request
     option splice-response
@@ -62,7 +63,9 @@ def config(
     for number in range(SERVICES["check"] + 2):
         port = PEER_PORT + number
         ways = [("plain", HAPROXY_SHIFT, port, "", ""), ("splice", HAPROXY_SPLICE_SHIFT, port, "", _SPLICE)]
-        ways += [(kind, shift, port + TLS_SHIFT[kind], tls, "") for kind, shift in HAPROXY_TLS_SHIFT.items()]
+        for kind, shift in HAPROXY_TLS_SHIFT.items():
+            how = tls if kind.endswith("-resumed") else tls + _NEVER_RESUMED
+            ways.append((kind, shift, port + TLS_SHIFT[kind], how, ""))
         for name, shift, to, secured, options in ways:
             at = {"name": f"{name}-{port}", "address": address, "port": port + shift}
             text += _LISTEN.format(**at, peer=peer, peer_port=to, tls=secured, bind_tls="") + options

@@ -99,8 +99,11 @@ _TLS = (
     ("1 KB request, 32 connections", "tls-requests-1k", "direct-r1"),
     ("handshake, RSA-2048", "tls-connect-rsa", "direct-r0"),
     ("handshake, ECDSA P-256", "tls-connect-ecdsa", "direct-r0"),
+    ("handshake, RSA-2048, resumed by a ticket", "tls-connect-rsa-resumed", "direct-r0"),
+    ("handshake, ECDSA P-256, resumed by a ticket", "tls-connect-ecdsa-resumed", "direct-r0"),
     ("handshake as a server, RSA-2048", "tls-accept-rsa", "direct-r0"),
     ("handshake as a server, ECDSA P-256", "tls-accept-ecdsa", "direct-r0"),
+    ("handshake as a server, RSA-2048, resumed by a ticket", "tls-accept-rsa-resumed", "direct-r0"),
     ("handshake as a server, ECDSA P-256, resumed by a ticket", "tls-accept-ecdsa-resumed", "direct-r0"),
 )
 
@@ -114,6 +117,19 @@ def _tls() -> Iterator[Row]:
         bulk = label in ("sent", "received")
         metric, unit = ("host_s_per_gb", "s per GB") if bulk else ("host_us_per_op", "µs per")
         yield Row("TLS, host CPU", f"{unit} {label}", workload, metric, "haproxy", direct)
+
+
+def _sessions() -> Iterator[Row]:
+    for label, workload, _ in _TLS:
+        if workload.startswith("tls-connect") and workload.endswith("-resumed"):
+            of = f"{label}: how many were"
+            yield Row("TLS, sessions and keys", of, workload, "resumed_share", "haproxy", "direct-r0")
+    for label, workload, _ in _TLS:
+        if workload.startswith("tls-accept"):
+            of = f"{label}: µs of the process with the keys"
+            yield Row("TLS, sessions and keys", of, workload, "keys_us_per_op", None, None)
+            of = f"{label}: its share of the device's CPU"
+            yield Row("TLS, sessions and keys", of, workload, "keys_share", None, None)
 
 
 def _own() -> Iterator[Row]:
@@ -250,7 +266,17 @@ def _udp() -> Iterator[Row]:
         yield Row(host, of, f"udp-group-{key}", "host_us_per_op", None, "direct-r1")
 
 
-ROWS: tuple[Row, ...] = (*_plain(), *_tls(), *_own(), *_programs(), *_stacks(), *_relay(), *_processes(), *_udp())
+ROWS: tuple[Row, ...] = (
+    *_plain(),
+    *_tls(),
+    *_sessions(),
+    *_own(),
+    *_programs(),
+    *_stacks(),
+    *_relay(),
+    *_processes(),
+    *_udp(),
+)
 
 
 def needed() -> set[tuple[str, str]]:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-from . import accepted, haproxy, served, udp_proxy
+from . import accepted, haproxy, resumed, served, udp_proxy
 from .analysis import WATCHED, Run
 from .beds import CROWDED_QUEUES, Bed, LoopbackBed
 from .certificates import TLS_NAME, TRUST_NAME, Certificates
@@ -98,7 +98,15 @@ class Session:
                 program += ["--spin", str(workload.spin_us)]
         bed = self.bed(subject)
         address = bed.device if subject.path in (Way.HAPROXY, Way.UDP_PROXY) else bed.peer
-        return [*program, "--address", address, "--port", str(subject.port(workload.name, workload.tls)), "--core", "0"]
+        return [
+            *program,
+            "--address",
+            address,
+            "--port",
+            str(subject.port(workload.name, workload.secured)),
+            "--core",
+            "0",
+        ]
 
     def _watched(self, subject: Subject) -> list[str]:
         """What the client takes samples of besides: the programs of this path."""
@@ -115,14 +123,17 @@ class Session:
         in_host = workload.tls and subject.path is Way.DIRECT
         return self.programs.client_openssl if in_host else self.programs.client_kernel
 
-    def spawn(self, subject: Subject, command: list[str], **streams: Any) -> subprocess.Popen[str]:
-        """Starts a command where the application of this subject lives."""
+    def spawn(
+        self, subject: Subject, command: list[str], *, resumes: bool = False, **streams: Any
+    ) -> subprocess.Popen[str]:
+        """Starts a command where the application of this subject lives. `resumes`: it may resume sessions of TLS."""
         bed = self.bed(subject)
+        more = {"BENCH_RESUMES": "1"} if resumes else {}
         if subject.path is Way.XTS:
             environment = {"XTS_ENDPOINT": bed.endpoint, "BENCH_TRUST": TRUST_NAME, "XTS_STACKS": subject.stacks}
-            environment |= dict(subject.settings)
+            environment |= dict(subject.settings) | more
             return bed.spawn("host", command, environment, **streams)
-        return bed.spawn("kern", command, {"BENCH_CA": str(self.certificates.trust)}, **streams)
+        return bed.spawn("kern", command, {"BENCH_CA": str(self.certificates.trust)} | more, **streams)
 
     def run(self, workload: Workload, subject: Subject, repetition: int, seconds: float) -> Run:
         """One run, made again while others disturb it, for `patience_s` at most. The least disturbed one counts; how
@@ -152,8 +163,11 @@ class Session:
         command = [*self.client(subject, workload), "--seconds", f"{seconds * workload.stretch:.2f}"]
         command += ["--warmup", f"{self.warmup_s:.2f}"]
         deadline = time.monotonic() + QUEUE_FREE_S
+        before = resumed.counts(self.bed(subject)) if workload.resumed else None
         while True:
-            result = self._finish(subject, command)
+            result = self._finish(subject, command, resumes=workload.resumed)
+            if before:
+                result = {**result, "resumed_share": resumed.share(self.bed(subject), before)}
             if fault := wrong_queues(workload, subject, result):
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"{subject.label}, {workload.key}: {fault}")
@@ -166,20 +180,20 @@ class Session:
         command = self.client(subject, Workload("check", "", "check", ()))
         return self._finish(subject, [*command, "--check-bytes", str(check_bytes)])
 
-    def _finish(self, subject: Subject, command: list[str]) -> Mapping[str, float | str]:
+    def _finish(self, subject: Subject, command: list[str], *, resumes: bool = False) -> Mapping[str, float | str]:
         """Runs a client to its end. The only queue may still be the client's before: on a busy machine its agent hears
         of that one's end a moment later, and answers EUSERS until then."""
         deadline = time.monotonic() + QUEUE_FREE_S
         while True:
             try:
-                return self._client_ended(subject, command)
+                return self._client_ended(subject, command, resumes)
             except RuntimeError as error:
                 if os.strerror(errno.EUSERS) not in str(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
 
-    def _client_ended(self, subject: Subject, command: list[str]) -> Mapping[str, float | str]:
-        process = self.spawn(subject, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def _client_ended(self, subject: Subject, command: list[str], resumes: bool) -> Mapping[str, float | str]:
+        process = self.spawn(subject, command, resumes=resumes, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             out, err = process.communicate(timeout=RUN_TIMEOUT_S)
         except subprocess.TimeoutExpired:

@@ -31,9 +31,11 @@ UDP_PROXY_SHIFT = 100
 HAPROXY_SHIFT = 100
 HAPROXY_SPLICE_SHIFT = 200
 #: And the peer itself over TLS, by the kind of its certificate.
-TLS_SHIFT = {"rsa": 300, "ecdsa": 600}
+TLS_SHIFT = {"rsa": 300, "ecdsa": 600, "rsa-resumed": 900, "ecdsa-resumed": 1200}
+#: The peer's last plain service: how many handshakes of those with tickets there were, and how many have resumed.
+COUNTS_PORT = PEER_PORT + 9
 #: HAProxy, which takes plain TCP from the application there and speaks TLS with the peer.
-HAPROXY_TLS_SHIFT = {"rsa": 1000, "ecdsa": 1100}
+HAPROXY_TLS_SHIFT = {"rsa": 1000, "ecdsa": 1100, "rsa-resumed": 1200, "ecdsa-resumed": 1300}
 
 
 class Path(Enum):
@@ -154,6 +156,8 @@ class Workload:
     aio: bool = False
     #: The stream is TLS, with a certificate of this kind: "rsa" (2048 bits) or "ecdsa" (P-256).
     tls: str = ""
+    #: Its sessions are resumed: of clients by tickets, from the second connection on.
+    resumed: bool = False
     #: Length of a request and of its response.
     request_bytes: int = 64
     #: Of datagrams: how many a call sends or takes, how many are segments of a train (GSO, GRO), and how many the peer
@@ -172,6 +176,11 @@ class Workload:
     def group(self) -> str:
         """What `--only` may say for this workload and those like it."""
         return self.key.partition("-")[0]
+
+    @property
+    def secured(self) -> str:
+        """The services of the peer's over TLS (TLS_SHIFT); "": plain ones."""
+        return f"{self.tls}-resumed" if self.resumed else self.tls
 
     @property
     def bulk(self) -> bool:
@@ -233,6 +242,19 @@ WORKLOADS = (
             16,
             stretch=2,
             tls=kind,
+        )
+        for kind, title in (("rsa", "RSA-2048"), ("ecdsa", "ECDSA P-256"))
+    ),
+    *(
+        Workload(
+            f"tls-connect-{kind}-resumed",
+            f"TLS handshakes, {title}, 16 at a time, resumed by tickets",
+            "connect",
+            _TLS,
+            16,
+            stretch=2,
+            tls=kind,
+            resumed=True,
         )
         for kind, title in (("rsa", "RSA-2048"), ("ecdsa", "ECDSA P-256"))
     ),

@@ -1,7 +1,8 @@
 /*
  * Kernel sockets with OpenSSL in the application's own process: what XTS with TLS in the proxy is compared with. The
- * peer's certificate is verified against $BENCH_CA for the name in measure.h, as the proxy does it; no session is
- * resumed. A server has $BENCH_CERTIFICATE, a file with its key in it.
+ * peer's certificate is verified against $BENCH_CA for the name in measure.h, as the proxy does it. No session is
+ * resumed, unless there is $BENCH_RESUMES: then each connection takes one that an earlier one was given. A server has
+ * $BENCH_CERTIFICATE, a file with its key in it.
  *
  * A set watches a connection for both directions until its handshake is done; set_wait() works on handshakes itself and
  * reports only what concerns the workload.
@@ -29,6 +30,30 @@ struct tls_socket {
 static struct tls_socket sockets[DESCRIPTORS_MAX];
 static SSL_CTX *context;
 static uint32_t spin_us;
+static SSL_SESSION *sessions[64]; /* the newest last; each is used once, as with TLS 1.3 */
+static unsigned session_count;
+
+/* OpenSSL's reference is ours. */
+static int on_session(SSL *ssl, SSL_SESSION *session)
+{
+	(void)ssl;
+	if (session_count == sizeof(sessions) / sizeof(*sessions)) {
+		SSL_SESSION_free(sessions[0]);
+		memmove(sessions, sessions + 1, sizeof(sessions) - sizeof(*sessions));
+		session_count--;
+	}
+	sessions[session_count++] = session;
+	return 1;
+}
+
+static void offer_session(SSL *ssl)
+{
+	if (!session_count)
+		return;
+	if (SSL_set_session(ssl, sessions[--session_count]) != 1)
+		die("SSL_set_session");
+	SSL_SESSION_free(sessions[session_count]);
+}
 
 static int server_setup(const char *certificate)
 {
@@ -57,6 +82,10 @@ static int tls_setup(uint32_t us)
 	}
 	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+	if (getenv("BENCH_RESUMES")) {
+		SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+		SSL_CTX_sess_set_new_cb(context, on_session);
+	}
 	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 	return 0;
 }
@@ -90,6 +119,7 @@ static int tls_connect(int s, const struct sockaddr *address, socklen_t length)
 	    SSL_set1_host(t->ssl, TLS_NAME) != 1)
 		die("SSL_new");
 	SSL_set_connect_state(t->ssl);
+	offer_session(t->ssl);
 	if (result) {
 		errno = error;
 		return result;
@@ -145,6 +175,8 @@ static int tls_close(int s)
 {
 	if (sockets[s].ssl && SSL_is_init_finished(sockets[s].ssl))
 		(void)SSL_shutdown(sockets[s].ssl);
+	if (sockets[s].ssl) /* the session stays good, also where the peer has not said its end */
+		SSL_set_shutdown(sockets[s].ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
 	SSL_free(sockets[s].ssl);
 	sockets[s] = (struct tls_socket){ 0 };
 	return close(s);

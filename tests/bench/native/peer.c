@@ -3,7 +3,9 @@
  * (counts, MSG_TRUNC), source (the pattern for ever), echo, accept and close, checking sink, source again (for the
  * client's check), NVMe/TCP PDUs for ever with digests and without, HTTP/2 frames for ever to who has asked (pdus.h). A
  * sink answers the end of the stream with the bytes it got and the position of the first wrong byte. With certificates
- * given, the same services again over TLS: TLS_SHIFT further for the first, twice that for the second.
+ * given, the same services again over TLS: TLS_SHIFT further for the first, twice that for the second. Behind these
+ * accept and close once more for each, with tickets. The last plain service says how many handshakes of these there
+ * were, and how many of them have resumed.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,11 +30,11 @@
 #define ROUNDS 16 /* calls on one connection before others have their turn */
 #define BACKLOG 4096
 
-enum service { SINK, SOURCE, ECHO, CLOSER, CHECKER, SOURCE_TOO, NVME_DIGEST, NVME_PLAIN, HTTP2 };
+enum service { SINK, SOURCE, ECHO, CLOSER, CHECKER, SOURCE_TOO, NVME_DIGEST, NVME_PLAIN, HTTP2, OF_COUNTS };
 
 struct conn {
 	int s;
-	bool listener, handshake, ending;
+	bool listener, handshake, ending, counted;
 	SSL_CTX *context; /* of a listener: NULL for plain TCP */
 	SSL *ssl;
 	enum service service;
@@ -48,8 +50,9 @@ struct stream {
 };
 
 static uint8_t nvme[2][NVME_STREAM_BYTES], http2[HTTP2_STREAM_BYTES];
-static struct stream streams[SERVICES];
+static struct stream streams[SERVICES + 1];
 static uint8_t pattern[PATTERN_BYTES], buffer[PATTERN_BYTES];
+static uint64_t counts[2]; /* handshakes of closers with tickets, and those that have resumed */
 static int set;
 
 static void watch(struct conn *c, int op)
@@ -72,7 +75,7 @@ static ssize_t conn_send(struct conn *c, const void *data, size_t bytes)
 	return c->ssl ? tls_send(c->ssl, data, bytes) : send(c->s, data, bytes, MSG_NOSIGNAL);
 }
 
-static void listen_on(const char *address, uint16_t port, enum service service, SSL_CTX *context)
+static struct conn *listen_on(const char *address, uint16_t port, enum service service, SSL_CTX *context)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
 	struct conn *c = calloc(1, sizeof(*c));
@@ -91,6 +94,7 @@ static void listen_on(const char *address, uint16_t port, enum service service, 
 	if (listen(c->s, BACKLOG))
 		die("listen");
 	watch(c, EPOLL_CTL_ADD);
+	return c;
 }
 
 static void accept_all(struct conn *listener)
@@ -100,14 +104,18 @@ static void accept_all(struct conn *listener)
 	for (int s; (s = accept4(listener->s, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
 		struct conn *c;
 
-		if (listener->service == CLOSER && !listener->context) {
+		if (listener->service == OF_COUNTS)
+			(void)!send(s, counts, sizeof(counts), MSG_NOSIGNAL);
+		if ((listener->service == CLOSER || listener->service == OF_COUNTS) && !listener->context) {
 			close(s);
 			continue;
 		}
 		c = calloc(1, sizeof(*c));
 		if (!c)
 			die("memory");
-		*c = (struct conn){ .s = s, .service = listener->service, .first_wrong = UINT64_MAX };
+		*c = (struct conn){
+			.s = s, .service = listener->service, .first_wrong = UINT64_MAX, .counted = listener->counted
+		};
 		setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		if (listener->context) {
 			c->ssl = tls_accept(listener->context, s);
@@ -227,6 +235,10 @@ static void serve_handshake(struct conn *c)
 	if (!done)
 		return;
 	c->handshake = false;
+	if (c->counted) {
+		counts[0]++;
+		counts[1] += SSL_session_reused(c->ssl) != 0;
+	}
 	if (c->service == CLOSER) {
 		c->ending = true;
 		(void)SSL_shutdown(c->ssl);
@@ -282,14 +294,16 @@ int main(int argc, char **argv)
 	set = epoll_create1(EPOLL_CLOEXEC);
 	if (set < 0)
 		die("epoll_create1");
-	for (int i = 0; i < SERVICES; i++)
+	for (int i = 0; i <= OF_COUNTS; i++)
 		listen_on(argv[1], (uint16_t)(atoi(argv[2]) + i), (enum service)i, NULL);
 	for (int which = 3; which < argc; which++) {
-		SSL_CTX *context = tls_server(argv[which]);
+		SSL_CTX *context = tls_server(argv[which], false);
+		int first = atoi(argv[2]) + (which - 2) * TLS_SHIFT;
 
 		for (int i = 0; i < SERVICES; i++)
-			listen_on(argv[1], (uint16_t)(atoi(argv[2]) + (which - 2) * TLS_SHIFT + i), (enum service)i,
-				  context);
+			listen_on(argv[1], (uint16_t)(first + i), (enum service)i, context);
+		listen_on(argv[1], (uint16_t)(first + 2 * TLS_SHIFT + CLOSER), CLOSER, tls_server(argv[which], true))
+			->counted = true;
 	}
 	printf("ready\n");
 	fflush(stdout);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-SSL_CTX *tls_server(const char *file)
+SSL_CTX *tls_server(const char *file, bool tickets)
 {
 	SSL_CTX *context = SSL_CTX_new(TLS_server_method());
 
@@ -16,8 +16,10 @@ SSL_CTX *tls_server(const char *file)
 		exit(1);
 	}
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-	SSL_CTX_set_num_tickets(context, 0);
-	SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+	if (!tickets) {
+		SSL_CTX_set_num_tickets(context, 0);
+		SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+	}
 	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 	return context;
 }

@@ -3,10 +3,12 @@
 #define BENCH_PEER_TLS_H
 
 #include <openssl/ssl.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
-/* From a PEM file with the certificate chain and its key; no sessions are kept. Ends the program when it cannot. */
-SSL_CTX *tls_server(const char *file);
+/* From a PEM file with the certificate chain and its key; no sessions are kept, and tickets are given out only if asked
+ * for. Ends the program when it cannot. */
+SSL_CTX *tls_server(const char *file, bool tickets);
 SSL *tls_accept(SSL_CTX *context, int s);
 /* 1: done, 0: waits for the client, -1: failed. */
 int tls_handshake(SSL *ssl);

@@ -120,6 +120,15 @@ def test_those_by_the_relay_compared_with_those_that_have_a_queue() -> None:
     assert [found[f"{kind}_us_per_op"] for kind in WATCHED] == [pytest.approx(20), 0, pytest.approx(30)]
 
 
+def test_the_process_with_the_keys_and_how_many_have_resumed() -> None:
+    found = metrics(
+        {"operations": 100, "seconds": 1.0, "host_core_s": 0.5, "device_core_s": 0.5, "keys_s": 0.1}
+        | {"resumed_share": 0.9}
+    )
+    assert found["keys_us_per_op"] == pytest.approx(1000) and found["keys_share"] == pytest.approx(0.2)
+    assert found["resumed_share"] == 0.9
+
+
 @pytest.mark.parametrize(
     ("processes", "own", "relayed", "right"),
     [(200, 3, 197, True), (200, 2, 198, False), (3, 3, 0, True), (3, 2, 1, False)],
@@ -230,6 +239,9 @@ def test_haproxy_speaks_tls_with_the_peer_alone() -> None:
     block = text[text.index(f"bind 198.18.1.1:{port}\n") :].partition("listen")[0]
     assert f"198.18.0.2:{DIRECT_R0.port('connect', 'ecdsa')} ssl verify required ca-file /c/trust.pem" in block
     assert "no-ssl-reuse" in block
+    resumes = text[text.index(f"bind 198.18.1.1:{HAPROXY.port('connect', 'ecdsa-resumed')}\n") :].partition("listen")[0]
+    assert f"198.18.0.2:{DIRECT_R0.port('connect', 'ecdsa-resumed')} ssl verify required" in resumes
+    assert "no-ssl-reuse" not in resumes and "no-tls-tickets" not in resumes
     ports = [line.rpartition(":")[2] for line in text.splitlines() if line.lstrip().startswith("bind")]
     assert len(ports) == len(set(ports))
     assert SHM.port("connect", "rsa") == DIRECT_R0.port("connect", "rsa")
