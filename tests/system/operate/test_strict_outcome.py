@@ -33,6 +33,8 @@ CASES = {
     "refused": Case("refused()", 3),
     "refused, and it fails itself": Case("refused(); sys.exit(5)", 3),
     "refused, and it ends by _exit()": Case("refused(); os._exit(0)", 3),
+    "refused, and it ends by quick_exit()": Case("refused(); ctypes.CDLL(None).quick_exit(0)", 3),
+    "offloaded, and it ends by quick_exit()": Case("offloaded(); ctypes.CDLL(None).quick_exit(5)", 5),
     "no socket": Case("pass", 0),
     "no socket, and it fails itself": Case("sys.exit(5)", 5),
     "a rule keeps it, on purpose": Case("kept()", 0),

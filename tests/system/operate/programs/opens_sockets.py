@@ -1,6 +1,7 @@
 """opens_sockets.py PORT CODE: runs the code, which has names for sockets that the rules of test_strict_outcome.py
 refuse, keep and (at PORT) offload. What fails is passed over, as a careless program does."""
 
+import ctypes
 import os
 import signal
 import socket
@@ -38,5 +39,5 @@ def execute(code: str) -> None:
     os.execv(sys.executable, [sys.executable, __file__, sys.argv[1], code])
 
 
-names = (os, signal, socket, sys, time, refused, kept, offloaded, child, execute)
+names = (ctypes, os, signal, socket, sys, time, refused, kept, offloaded, child, execute)
 exec(sys.argv[2])
