@@ -145,15 +145,16 @@ static bool asks_for_signals(int command, long argument)
 	       command == F_SETSIG;
 }
 
-/* What programs do with a descriptor that they found open. libxts's own calls come here too, and are about the file. */
-static bool is_about_number(int command)
+/* libxts's own calls on its files come here, too. To the program, which may try all numbers, there is no such
+ * descriptor. */
+static bool is_of_libxts(int command)
 {
-	return command == F_GETFD || command == F_SETFD || command == F_DUPFD || command == F_DUPFD_CLOEXEC;
+	return command == F_SETLK || command == F_GETLK || command == F_ADD_SEALS || command == F_GET_SEALS;
 }
 
 static int control(int fd, struct descriptor d, int command, long argument)
 {
-	if (d.kind == DESCRIPTOR_INTERNAL && is_about_number(command)) {
+	if (d.kind == DESCRIPTOR_INTERNAL && !is_of_libxts(command)) {
 		errno = EBADF;
 		return -1;
 	}

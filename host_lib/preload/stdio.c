@@ -136,6 +136,10 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 		return open_stream(fd, mode);
 	if (d.kind == DESCRIPTOR_UNDECIDED && decide_stay(fd, XTS_REASON_RAW) < 0)
 		return NULL;
+	if (d.kind == DESCRIPTOR_INTERNAL && !xts_inside.locked) { /* whose fclose() would close it */
+		errno = EBADF;
+		return NULL;
+	}
 	return real()->fdopen(fd, mode);
 }
 FILE *_IO_fdopen(int fd, const char *mode) __attribute__((alias("fdopen"))) EXPORT;

@@ -120,8 +120,13 @@ def internal_descriptors_are_protected() -> None:
     assert errno_of(lambda: os.dup2(client.fileno(), page)) == errno.EBUSY
     inside = {fd for fd, entry in Report.read().entries.items() if entry[0] == 5}
     assert len(inside) >= 4  # the page, the placeholder, the attachment, the queue, a bell
+    LIBC.fdopen.restype = ctypes.c_void_p
     for fd in inside:
         assert errno_of(lambda fd=fd: os.close(fd)) == errno.EBADF
+        # a program that tries all numbers, and goes on with those that it finds open (unicorn at SIGUSR2)
+        for command in (fcntl.F_GETFL, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_DUPFD, fcntl.F_GETOWN):
+            assert errno_of(lambda fd=fd, command=command: fcntl.fcntl(fd, command, 0)) == errno.EBADF
+        assert not LIBC.fdopen(fd, b"r")
     os.closerange(max(client.fileno(), server.fileno()) + 1, 5000)
     client.send(b"x")
     assert server.recv(1) == b"x"
