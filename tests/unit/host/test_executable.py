@@ -49,9 +49,10 @@ def test_an_ordinary_program_has_no_obstacle(tmp_path: Path) -> None:
 
 
 @needs_cc
-def test_one_that_works_in_a_sandbox(tmp_path: Path) -> None:
-    sshd = executable(tmp_path / "sshd", compiled(tmp_path).read_bytes())
-    assert "sandbox" in obstacle(sshd) and look_at(str(sshd)).sandboxed
+@pytest.mark.parametrize("name", ["sshd", "vsftpd"])
+def test_one_that_works_in_a_sandbox(name: str, tmp_path: Path) -> None:
+    server = executable(tmp_path / name, compiled(tmp_path).read_bytes())
+    assert "sandbox" in obstacle(server) and look_at(str(server)).sandboxed
     assert not look_at(find("cat")).sandboxed
 
 
