@@ -121,6 +121,9 @@ void xts_lose(uint32_t share_ppm, uint32_t next);
  * sleep on the old socket are woken whenever the XTS socket becomes readable. Keeps a duplicate. 0, or -1 with EBADF,
  * EMFILE. */
 int xts_wake_sleepers_of(int number, int fd);
+/* xts_fileno(), and it hangs up when an attempt to connect has failed, as a kernel's socket does. That cannot be
+ * undone, so the descriptor is closed when the next attempt begins. */
+int xts_fileno_until_connect(int number);
 
 /* --- names: name_query.c ------------------------------------------------------------------------------------------ */
 

@@ -7,6 +7,7 @@
 
 #include <time.h>
 
+#include "by_instruction.h"
 #include "core/arguments.h"
 #include "process_page.h"
 #include "rules_in_force.h"
@@ -47,6 +48,7 @@ static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr 
 	union address local = { 0 };
 	socklen_t local_length = sizeof local;
 	struct descriptor connected = d;
+	int r;
 
 	if (decide_takes_address(fd, address, length)) {
 		bool bound = d.flags & DESCRIPTOR_BOUND &&
@@ -66,7 +68,9 @@ static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr 
 		decide_mark_place(fd);
 		report_decision(fd, 0, NULL, address);
 	}
-	return XTS(xts_connect((int)d.number, address, length));
+	r = XTS(xts_connect((int)d.number, address, length));
+	instruction_connects(fd, d);
+	return r;
 }
 
 int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length)

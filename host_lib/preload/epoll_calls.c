@@ -7,6 +7,7 @@
  */
 #include "epoll_set.h"
 
+#include "by_instruction.h"
 #include "core/arguments.h"
 
 /* --- sets --------------------------------------------------------------------------------------------------------- */
@@ -75,9 +76,19 @@ static int kernel_control(struct epoll_set *set, int epfd, int op, int fd, struc
 	return r;
 }
 
+/* set->fd is one of the set's descriptors. */
 static int context_control(struct epoll_set *set, int op, int fd, uint32_t number, struct epoll_event *event)
 {
-	return XTS(xts_epoll_ctl_keyed(set->ctx, op, (int)number, (uint32_t)fd, event));
+	int r = XTS(xts_epoll_ctl_keyed(set->ctx, op, (int)number, (uint32_t)fd, event)), error;
+
+	if (r < 0 || !atomic_load(&set->mirrored))
+		return r;
+	r = instruction_control(set, set->fd, op, number, event);
+	error = errno;
+	if (r < 0 && op == EPOLL_CTL_ADD)
+		(void)XTS(xts_epoll_ctl_keyed(set->ctx, EPOLL_CTL_DEL, (int)number, (uint32_t)fd, NULL));
+	errno = error;
+	return r;
 }
 
 /* The kernel half of a listener's registration, and its note. The context's half is done: this half may fail silently
@@ -152,6 +163,8 @@ static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct d
 	struct epoll_set *inner = set_hold(d.number, 1);
 	int r;
 
+	if (inner)
+		set_call(inner);
 	sets_lock();
 	set->fd = epfd;
 	r = control_noted(set, epfd, op, &note, event);

@@ -1,6 +1,8 @@
 /* The store of epoll sets: epoll_set.h has the theory of operation. */
 #include "epoll_set.h"
 
+#include "by_instruction.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -41,6 +43,7 @@ static void after_fork_child(void)
 		if (store[i].number)
 			store[i].users = 1;
 	}
+	instruction_after_fork();
 	after_fork_parent();
 }
 
@@ -59,6 +62,7 @@ static void orphaned(void)
 		set->registrations = NULL;
 		set->registration_count = set->registration_room = 0;
 	}
+	instruction_after_fork();
 	note_total = 0;
 	unused = NULL;
 }
@@ -124,6 +128,8 @@ uint32_t set_make(int fd, uint32_t members)
 		set->bell = -1;
 		set->members = members;
 		set->both = 0;
+		set->called = false;
+		set->mirrored = false;
 		set->fd = fd;
 		set->users = 1;
 		atomic_store(&set->number, number);
@@ -332,5 +338,7 @@ bool set_convert(struct epoll_set *set, int number)
 	if (atomic_load(&set->users) >= SET_WAITER)
 		ring_waiters(set);
 	sets_each(nest, &nesting);
+	if (!atomic_load(&set->called))
+		instruction_expect();
 	return !nesting.failed;
 }

@@ -38,6 +38,8 @@ struct epoll_set {
 	/* an eventfd in the kernel's set, readable while threads that do not know of ctx wait there; else -1 */
 	_Atomic int bell;
 	_Atomic uint32_t both; /* registrations that may be reported twice */
+	_Atomic bool called;   /* somebody has waited for it by a call of ours */
+	_Atomic bool mirrored; /* it is waited for by instruction: by_instruction.h */
 	int fd;                /* one of the set's descriptors, as last used */
 	struct registration *registrations;
 	unsigned registration_count, registration_room;
@@ -56,6 +58,13 @@ void set_drop(struct epoll_set *set, uint64_t by);
 
 /* To be called by a thread that may have been the last to wait only in the kernel: removes the bell. */
 void set_silence_last(struct epoll_set *set);
+
+/* A thread that holds it is about to wait for it, by a call of ours. */
+static inline void set_call(struct epoll_set *set)
+{
+	if (!atomic_load_explicit(&set->called, memory_order_relaxed))
+		atomic_store_explicit(&set->called, true, memory_order_relaxed);
+}
 
 /* Everything below needs the lock, which is never held in a wait. */
 void sets_lock(void);

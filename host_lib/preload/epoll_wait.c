@@ -173,8 +173,12 @@ static int wait_for_set(const struct request *request)
 		INSIDE;
 		struct epoll_set *set = set_hold(d.number, SET_WAITER + 1);
 
-		if (set)
+		if (set && !atomic_load(&set->mirrored)) {
+			set_call(set);
 			return wait_held(set, request);
+		}
+		if (set)
+			set_drop(set, SET_WAITER + 1);
 	}
 	return pass(request);
 }

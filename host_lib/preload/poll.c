@@ -59,6 +59,8 @@ static void sort_one(struct sorted *s, struct pollfd *fd, struct places *at)
 			return;
 	} else if (d.kind == DESCRIPTOR_EPOLL) {
 		set = set_hold(d.number, 1);
+		if (set)
+			set_call(set);
 		if (set && atomic_load(&set->ctx)) {
 			at->context = s->context_count;
 			s->held[s->context_count] = set;
@@ -181,6 +183,7 @@ static void hold_sets(struct plain_sets *plain, const struct pollfd *fds, nfds_t
 		set = set_hold(d.number, SET_WAITER + 1);
 		if (!set)
 			continue;
+		set_call(set);
 		plain->held[plain->count++] = set;
 		plain->others |= atomic_load(&set->ctx) != NULL;
 	}

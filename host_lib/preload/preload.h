@@ -22,7 +22,7 @@
  * Calls that bypass the interposer (system calls made by instruction, as in Go, and io_uring) act on the kernel socket:
  * they fail with ENOTCONN, and never see wrong data. syscall() by number is intercepted and routed (syscall.c). A
  * descriptor that has the right readiness for such calls too (xts_fileno()) is not put in the kernel socket's place: a
- * read() of it would return a byte that nobody sent.
+ * read() of it would return a byte that nobody sent. It is put into epoll sets that are waited for by instruction.
  *
  * Locks: the data path takes none of the interposer's (libxts has its own). table_lock guards changes of what
  * descriptors stand for; it is never held across a wait or a call to the proxy. A thread that holds a lock is inside
@@ -32,12 +32,12 @@
  * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), undecided_wait.c
  * (sleeping until then), ulp_ioctl.c (pushed protocols), descriptor_calls.c (dup, close), passing.c (descriptors over
  * Unix sockets), open.c (other descriptors), sendfile.c (and splice), stdio.c, wide_stdio.c; poll.c, select.c,
- * epoll*.c, syscall.c, io_uring.c; doors.c and sharing_children.c (fork and other ways to make a process),
- * process_calls.c (exec, exit), spawn.c, shell.c (system, popen), kept_preload.c and not_preloaded.c (what that has of
- * the interposer); signal.c; start.c (settings), rules_in_force.c, process_page.c (what other programs see of it),
- * fallback_notice.c, once_per_run.c, strict_outcome.c and summary.c (lines on standard error); deep_binding.c,
- * looked_up.c and loaded_objects.c (libraries that look past the interposer). CALLS.md lists all functions, and how
- * each is handled.
+ * epoll*.c, by_instruction.c (waiting past the C library), syscall.c, io_uring.c; doors.c and sharing_children.c (fork
+ * and other ways to make a process), process_calls.c (exec, exit), spawn.c, shell.c (system, popen), kept_preload.c and
+ * not_preloaded.c (what that has of the interposer); signal.c; start.c (settings), rules_in_force.c, process_page.c
+ * (what other programs see of it), fallback_notice.c, once_per_run.c, strict_outcome.c and summary.c (lines on standard
+ * error); deep_binding.c, looked_up.c and loaded_objects.c (libraries that look past the interposer). CALLS.md lists
+ * all functions, and how each is handled.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H

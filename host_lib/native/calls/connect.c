@@ -144,8 +144,7 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 		memcpy(slot.data + XTS_CONNECT_BYTES, encoded->payload, m.length);
 	channel_submit(st, &slot, XTS_CONNECT_BYTES + m.length);
 	status_state(s);
-	if (s->mirror)
-		mirror_dirty(s); /* not writable until connected */
+	mirror_connects(s);
 	return 0;
 }
 

@@ -8,7 +8,8 @@ static const struct {
 	const char *program, *why;
 } sandboxed[] = {
 	{ "sshd", "reads from each connection in a sandbox (chroot, seccomp), in which nothing can attach to a proxy" },
-	{ "vsftpd", "greets each client in a sandbox (chroot, no new descriptors), in which nothing can attach to a proxy" },
+	{ "vsftpd",
+	  "greets each client in a sandbox (chroot, no new descriptors), in which nothing can attach to a proxy" },
 };
 
 const char *xts_sandboxed(const char *program)

@@ -11,6 +11,8 @@
  *
  * Each state but the last can be undone. A hang-up cannot be undone, so it is mirrored only once a connection has
  * ended. A socket that was never connected, which the kernel would report as hung up, is therefore only writable here.
+ * One whose attempt to connect has failed hangs up only for those who have asked for that (xts_fileno_until_connect()),
+ * and its mirror ends with the next attempt.
  *
  * The descriptor shows readiness and carries no data: what others would write to it would never be sent. So a write
  * must fail. Therefore these are datagram sockets, whose one direction can be cut: their end has no peer, and write()
@@ -51,6 +53,7 @@ struct mirror {
 	unsigned waiting; /* datagrams in theirs: it is readable */
 	bool arrived;     /* something has come since it was last updated */
 	bool writable, half_closed, closed;
+	bool until_connect; /* it may end with the next attempt to connect */
 };
 
 static void send_buffer(int fd, int bytes)
@@ -159,6 +162,10 @@ static void update(struct xts_sock *s)
 	if (!m->half_closed)
 		set_readable(m, events & kind_of(s)->readable_on);
 	set_writable(m, events & EPOLLOUT);
+	if (m->until_connect && s->phase == PHASE_CONNECTING && s->state == TCP_STATE_CLOSE && !m->closed) {
+		m->closed = true;
+		shutdown(m->theirs, SHUT_RDWR);
+	}
 	if (s->phase == PHASE_UNCONNECTED)
 		return;
 	if (s->shutdown == SHUTDOWN_MASK && s->phase == PHASE_CONNECTED && !m->closed) {
@@ -224,7 +231,15 @@ void mirror_forget(struct xts_sock *s)
 	st->outside--;
 }
 
-int xts_fileno(int number)
+void mirror_connects(struct xts_sock *s)
+{
+	if (s->mirror && s->mirror->closed && s->mirror->until_connect)
+		mirror_forget(s);
+	else if (s->mirror)
+		mirror_dirty(s); /* not writable until connected */
+}
+
+static int get(int number, bool until_connect)
 {
 	struct stack *st;
 	struct xts_sock *s;
@@ -238,11 +253,23 @@ int xts_fileno(int number)
 		s = NULL;
 	if (s) {
 		r = s->mirror ? 0 : mirror_make(s);
-		if (s->mirror)
+		if (s->mirror) {
+			s->mirror->until_connect |= until_connect;
 			r = s->mirror->theirs;
+		}
 	}
 	stack_leave(st);
 	return finish(r);
+}
+
+int xts_fileno(int number)
+{
+	return get(number, false);
+}
+
+int xts_fileno_until_connect(int number)
+{
+	return get(number, true);
 }
 
 int xts_wake_sleepers_of(int number, int fd)
