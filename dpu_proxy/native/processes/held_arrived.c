@@ -136,6 +136,15 @@ void held_is_over(struct keyed *k)
 	name->of->over = true;
 }
 
+void held_is_told(struct parked *p, uint64_t key, uint32_t keep_ms)
+{
+	struct arrived_name *name = p->name;
+
+	if (!name || !key || keep_ms > KEEP_MS_MAX || (key != name->keyed.key && registry_rename(&name->keyed, key)))
+		return;
+	name->keep_ms = keep_ms;
+}
+
 bool held_note(const struct parked *p, struct move_note *n)
 {
 	if (!p->name)

@@ -46,6 +46,9 @@ bool held_outlives(struct parked *p);
 bool held_others_have(const struct parked *p);
 /* No process but its host has the connection of this key, of the kind ARRIVED, and that one has ended. */
 void held_is_over(struct keyed *k);
+/* With the lock held: its host has said by SHARE by which key others ask for it, and for how long it is kept for them,
+ * 0: nobody else has it. The process of the proxy before has not carried that out. */
+void held_is_told(struct parked *p, uint64_t key, uint32_t keep_ms);
 /* If no process has it: it is parked under its own key, or ends, if bytes are missing. False: a host will claim it. */
 bool held_is_parked(struct parked *p);
 /* What the next process of the proxy is told of it. False: nothing. */

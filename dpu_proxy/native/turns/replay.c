@@ -3,6 +3,7 @@
 
 #include "channel/channel.h"
 #include "connection/socket_kind.h"
+#include "processes/held_arrived.h"
 #include "processes/move.h"
 #include "processes/parked.h"
 #include "relay/mux.h"
@@ -68,6 +69,21 @@ static void keep(const struct of_host *h, const struct xts_head *head, const str
 	registry_unlock();
 }
 
+/* Who has ended says no more that nobody else has a connection. */
+static void name(const struct of_host *h, const struct xts_head *head, const struct xts_rx_frame *frame)
+{
+	struct xts_share m;
+	struct parked *p;
+
+	if (xts_share_decode(&m, frame->segment[0].iov_base, frame->bytes))
+		return;
+	registry_lock();
+	p = parked_of(registry_find(h->tenant, move_key(h->ticket, head->id), KEYED_PARKED));
+	if (p && p->moved && p->state == CONNECTION_ESTABLISHED)
+		held_is_told(p, m.key, m.keep_ms);
+	registry_unlock();
+}
+
 static void take(const struct of_host *h, const struct xts_head *head, const struct xts_rx_frame *frame, bool follows)
 {
 	struct batch_entry e = { .frame = *frame, .skip = XTS_SEND_BYTES };
@@ -76,6 +92,8 @@ static void take(const struct of_host *h, const struct xts_head *head, const str
 
 	if (!heard_frame(h->heard, head, follows) || head->type == XTS_LINK_PART || head->type == XTS_LINK_BUNDLE)
 		drop_all(h->ch, h->ticket);
+	if (head->type == XTS_CMD_SHARE)
+		name(h, head, frame);
 	if (head->type != XTS_CMD_SEND)
 		return;
 	if (xts_send_decode(&m, frame->segment[0].iov_base, frame->bytes) || m.length != frame->bytes - XTS_SEND_BYTES) {
