@@ -209,7 +209,8 @@ static int consider(struct xts_sock *s, int r, struct patience *p)
 		return over ? -EAGAIN : now - p->answered_ns > ANSWER_NS ? -ETIMEDOUT : 0;
 	case -ENOENT:
 		return !may_pass(s, now, UNKNOWN_NS) ? r : over ? -EAGAIN : 0;
-	case -ENETDOWN:
+	case -ENETDOWN: /* there is no queue: its holder could not be asked */
+		p->begun_ns = p->answered_ns = now;
 		return s->stack->channel || !may_pass(s, now, INHERITED_AWAY_NS) ? r : over ? -EAGAIN : 0;
 	default:
 		return r;

@@ -39,6 +39,21 @@ with socket.create_connection(("198.18.0.2", int(sys.argv[1])), 10) as s:
     s.sendall(b"once")
     assert s.recv(4, socket.MSG_WAITALL) == b"once"
 """
+#: Its child uses the connection, for which it needs a queue of its own.
+FORKS = """
+import os, socket, sys
+with socket.create_connection(("198.18.0.2", int(sys.argv[1])), 10) as s:
+    s.settimeout(None)
+    print(1, flush=True)
+    sys.stdin.readline()
+    if os.fork() == 0:
+        s.sendall(b"once")
+        print(2 if s.recv(4, socket.MSG_WAITALL) == b"once" else 0, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+#: Longer than an agent takes to start, on a busy machine.
+AWAY_S = 5.0
 
 
 @pytest.fixture
@@ -101,3 +116,22 @@ def test_connections_outlive_agents(lab: Lab, end: Callable[[Lab], None]) -> Non
                 )
                 assert done.returncode == 0, done.stderr
             line(first)
+
+
+def test_a_child_waits_for_the_next_agent(lab: Lab) -> None:
+    with speaking(lab, "net", ECHO) as server:
+        command = ["xts", "run", "--", "python", "-c", FORKS, str(line(server))]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with lab.popen("host", command, **pipes) as process:
+            try:
+                assert process.stdin
+                assert process.stdout
+                assert line(process.stdout) == 1
+                stop_agent(lab)
+                process.stdin.write("\n")
+                process.stdin.flush()
+                assert not readable(process.stdout, AWAY_S)
+                lab.start_agent()
+                assert line(process.stdout) == 2
+            finally:
+                process.kill()
