@@ -7,14 +7,22 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 
 import pytest
+from beds.operated_proxy import wait
 from beds.ready import readable
 from xts_proxy.queues import rdma_handed
 from xts_proxy.queues.rdma_acceptor import Acceptor
 from xts_proxy.queues.rdma_carrier import Carrier
 from xts_proxy.queues.rdma_place import Place
 from xts_proxy.supervisor.children import Child, Inherited
+
+
+def has_its_name(pid: int) -> bool:
+    """Popen() comes back before the kernel has written the name of the new program."""
+    return Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
 
 
 @pytest.fixture
@@ -26,6 +34,7 @@ def running() -> Iterator[list[subprocess.Popen[bytes]]]:
             process = undo.enter_context(subprocess.Popen(["sleep", "600"]))
             undo.callback(process.kill)
             made.append(process)
+            wait(partial(has_its_name, process.pid), "sleep(1)")
         yield made
 
 
