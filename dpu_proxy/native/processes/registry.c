@@ -36,10 +36,14 @@ void registry_lock(void)
 }
 
 /* Hosts choose the keys. The secret factor keeps them from choosing keys that all fall into one bucket, where a search,
- * which holds the lock, would delay all other tenants too. */
+ * which holds the lock, would delay all other tenants too. One product alone keeps equal distances equal, and some
+ * factors then leave most buckets empty. */
 static struct list *bucket(uint64_t key)
 {
-	return &registry.by_key[(key * registry.factor) >> (64u - BUCKET_BITS)];
+	uint64_t mixed = key * registry.factor;
+
+	mixed ^= mixed >> 32;
+	return &registry.by_key[(mixed * registry.factor) >> (64u - BUCKET_BITS)];
 }
 
 void registry_unlock(void)
