@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import resource
 import select
 import socket
@@ -281,3 +282,19 @@ class RdmaLinks(DistantLinks):
         for end in self.ends:
             end.forget()
         self._made.__exit__()
+
+
+def frame_of(size: int, number: int = 0) -> bytes:
+    """The same for the same numbers."""
+    return random.Random(size * 1_000_003 + number).randbytes(size)
+
+
+def take(queue: Queue, count: int) -> list[bytes]:
+    """So many frames, which are given back."""
+    frames = []
+    while len(frames) < count:
+        frame = queue.wait(30_000)
+        frames.append(bytes(frame))
+        frame.recycle()
+    queue.kick()
+    return frames

@@ -22,9 +22,10 @@ DEADLINE_S = 30.0 * SLOWER
 
 
 @contextmanager
-def program(proxy: Proxy, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def program(proxy: Proxy, *arguments: str, path: Path = PROGRAM) -> Iterator[subprocess.Popen[str]]:
+    """It runs with these arguments, and ends with the block."""
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), *arguments],
+        [sys.executable, str(path), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -40,8 +41,8 @@ def program(proxy: Proxy, *arguments: str) -> Iterator[subprocess.Popen[str]]:
                 stream.close()
 
 
-def says(process: subprocess.Popen[str]) -> str:
-    assert process.stdout and readable(process.stdout, DEADLINE_S)
+def says(process: subprocess.Popen[str], seconds: float = DEADLINE_S) -> str:
+    assert process.stdout and readable(process.stdout, seconds)
     return process.stdout.readline()
 
 

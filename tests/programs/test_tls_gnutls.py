@@ -9,7 +9,6 @@ import random
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beds import tls_programs
 from beds.authority import Authority, Issued
 from beds.operated_proxy import Proxy, running, wait
 from beds.operated_tls import identity
-from beds.ready import readable
 from xts_lab.free_ports import free_port
 
 PROGRAM = Path(__file__).with_name("programs") / "tls_patterns.py"
@@ -56,28 +55,8 @@ def place() -> Iterator[tuple[Path, Proxy]]:
             yield folder, proxy
 
 
-@contextmanager
-def program(proxy: Proxy, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"XTS_ENDPOINT": proxy.endpoint},
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream:
-                stream.close()
-
-
 def says(process: subprocess.Popen[str]) -> str:
-    assert process.stdout and readable(process.stdout, DEADLINE_S)
-    return process.stdout.readline().strip()
+    return tls_programs.says(process, DEADLINE_S).strip()
 
 
 def by_their_client(folder: Path, port: int, chance: random.Random) -> str:
@@ -106,7 +85,7 @@ def by_their_client(folder: Path, port: int, chance: random.Random) -> str:
 @pytest.mark.parametrize("count", MANY)
 def test_their_client(count: int) -> None:
     chance = random.Random(32)
-    with place() as (folder, proxy), program(proxy, "serve") as served:
+    with place() as (folder, proxy), tls_programs.program(proxy, "serve", path=PROGRAM) as served:
         port = int(says(served))
         for _ in range(count):
             what = by_their_client(folder, port, chance)
@@ -157,7 +136,7 @@ def test_their_server(count: int) -> None:
     with ExitStack() as stack:
         folder, proxy = stack.enter_context(place())
         port = stack.enter_context(their_server(folder, AUTHORITY.issue("localhost")))
-        client = stack.enter_context(program(proxy, "connect", str(port)))
+        client = stack.enter_context(tls_programs.program(proxy, "connect", str(port), path=PROGRAM))
         assert client.stdin
         for _ in range(count):
             how = to_their_server(chance)

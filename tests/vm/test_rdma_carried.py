@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beds.rdma import PATIENCE_S, Acceptor, CarriedEnd, CarriedPair, Device, until_readable
+from beds.rdma import PATIENCE_S, Acceptor, CarriedEnd, CarriedPair, Device, frame_of, take, until_readable
 from xts_messages._native import ffi, lib
 from xts_messages.queues import rdma
 from xts_messages.queues.queue import Queue
@@ -29,20 +28,6 @@ def acceptor(device: Device) -> Iterator[Acceptor]:
 def pair(device: Device, acceptor: Acceptor) -> Iterator[CarriedPair]:
     with CarriedPair(device, acceptor, SMALL) as made:
         yield made
-
-
-def frame_of(size: int, number: int = 0) -> bytes:
-    return random.Random(size * 1_000_003 + number).randbytes(size)
-
-
-def take(queue: Queue, count: int) -> list[bytes]:
-    frames = []
-    while len(frames) < count:
-        frame = queue.wait(30_000)
-        frames.append(bytes(frame))
-        frame.recycle()
-    queue.kick()
-    return frames
 
 
 def ends(queue: Queue) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from beds.rdma import Acceptor, Device, Pair
+from beds.rdma import Acceptor, Device, Pair, frame_of, take
 from xts_messages._native import ffi, lib
 from xts_messages.queues.queue import Queue
 from xts_messages.queues.queue_kinds import QueueOptions
@@ -21,20 +20,6 @@ SIZES = [60, 250, 2048, 3840, 4096, 20_000, 61_440]
 def pair(device: Device, acceptor: Acceptor) -> Iterator[Pair]:
     with Pair(device, acceptor, QueueOptions(16)) as made:
         yield made
-
-
-def frame_of(size: int, number: int = 0) -> bytes:
-    return random.Random(size * 1_000_003 + number).randbytes(size)
-
-
-def take(queue: Queue, count: int) -> list[bytes]:
-    frames = []
-    while len(frames) < count:
-        frame = queue.wait(30_000)
-        frames.append(bytes(frame))
-        frame.recycle()
-    queue.kick()
-    return frames
 
 
 @pytest.mark.parametrize("size", SIZES)

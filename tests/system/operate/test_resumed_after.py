@@ -9,7 +9,6 @@ import socket
 import ssl
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 from beds import process_tree
 from beds.authority import Authority
+from beds.kernel_server import KernelServer
 from beds.operated_proxy import NO_METRICS, running
 from beds.operated_tls import identity, trust
 from beds.patience import SLOWER
@@ -134,33 +134,19 @@ def test_a_client_with_a_certificate_after_a_crash() -> None:
         assert [client.resumes(), client.resumes()] == [False, True]
 
 
-class Server:
+class Server(KernelServer):
     """Of the kernel's sockets."""
 
     def __init__(self, kind: str) -> None:
         self._context = of_kind(server_context(OWN), kind)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=100)
-        self.port = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__()
 
-    def __enter__(self) -> Server:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(DEADLINE_S)
-        self._listener.close()
-
-    def _run(self) -> None:
-        with suppress(OSError):  # it was shut down
-            while True:
-                sock, _ = self._listener.accept()
-                with suppress(OSError), sock, self._context.wrap_socket(sock, server_side=True) as tls:
-                    tls.settimeout(DEADLINE_S)
-                    while data := tls.recv(100):
-                        tls.sendall(data)
-                    tls.unwrap()
+    def serve(self, sock: socket.socket) -> None:
+        with suppress(OSError), sock, self._context.wrap_socket(sock, server_side=True) as tls:
+            tls.settimeout(DEADLINE_S)
+            while data := tls.recv(100):
+                tls.sendall(data)
+            tls.unwrap()
 
 
 def resumes(process: subprocess.Popen[str]) -> bool:

@@ -12,11 +12,11 @@ import ssl
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from beds.authority import Authority, Issued
+from beds.kernel_server import KernelServer
 from beds.operated_proxy import Proxy, running, user_to_become, wait
 from beds.operated_tls import directory
 from beds.tls_programs import DEADLINE_S, outcome, program, says, shown_by
@@ -91,7 +91,7 @@ class Clients:
                 self.failures.append(failure)
 
 
-class Server:
+class Server(KernelServer):
     """Of the kernel's sockets, at `port`: it wants a certificate of its clients, and remembers each."""
 
     def __init__(self) -> None:
@@ -99,26 +99,9 @@ class Server:
         self.failures: list[BaseException] = []
         self._context = server_context(AUTHORITY.issue("localhost"), verify_mode=ssl.CERT_REQUIRED)
         self._context.load_verify_locations(cadata=AUTHORITY.certificate.decode())
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=100)
-        self.port = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__()
 
-    def __enter__(self) -> Server:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(DEADLINE_S)
-        self._listener.close()
-
-    def _run(self) -> None:
-        with suppress(OSError):  # it was shut down
-            while True:
-                sock, _ = self._listener.accept()
-                self._serve(sock)
-
-    def _serve(self, sock: socket.socket) -> None:
+    def serve(self, sock: socket.socket) -> None:
         try:
             with sock, self._context.wrap_socket(sock, server_side=True) as tls:
                 tls.settimeout(DEADLINE_S)

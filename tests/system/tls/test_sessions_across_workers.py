@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from beds.authority import Authority
+from beds.kernel_server import KernelServer
 from beds.operated_proxy import Proxy, running, wait
 from beds.operated_tls import directory, identity
 from beds.tls_programs import DEADLINE_S, outcome, program, says, shown_by
@@ -62,32 +62,16 @@ def test_a_server_of_two_processes(directory: Path, kind: str, records: str) -> 
         assert proxy.status()["tls"]["resumed"] == 3
 
 
-class Server:
+class Server(KernelServer):
     """Of the kernel's sockets, for clients that come one after the other, or at a time."""
 
     def __init__(self, kind: str) -> None:
         self.resumed: list[bool | None] = []
         self.failures: list[OSError] = []
         self._context = of_kind(server_context(OWN), kind)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=100)
-        self.port = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__()
 
-    def __enter__(self) -> Server:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(DEADLINE_S)
-        self._listener.close()
-
-    def _run(self) -> None:
-        with suppress(OSError):  # it was shut down
-            while True:
-                self._serve(self._listener.accept()[0])
-
-    def _serve(self, sock: socket.socket) -> None:
+    def serve(self, sock: socket.socket) -> None:
         try:
             sock.settimeout(DEADLINE_S)
             with sock, self._context.wrap_socket(sock, server_side=True) as tls:
