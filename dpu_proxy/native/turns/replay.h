@@ -8,6 +8,8 @@
  * many bytes it has sent, and the kernel says how many of them TCP has. The last ones of those that were kept are the
  * ones between, if no frame is missing among them: so when one is, all that was kept before is dropped.
  *
+ * Of the other messages SHARE is carried out: who has ended since does not say again that nobody else has a connection.
+ *
  * Frames that were given back are not there. What TCP had not taken of them was in the spill buffer, which the ledger
  * tells of (processes/parked_spilled.c).
  *
