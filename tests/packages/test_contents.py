@@ -61,6 +61,15 @@ def test_the_environment_finds_what_debian_has(unpacked: Path) -> None:
     assert names.read_text() == "/usr/lib/python3/dist-packages\n"
 
 
+def test_the_programs_that_the_configuration_names_are_there(unpacked: Path) -> None:
+    """The examples of BPF programs in xts-proxy.toml, which an operator switches on by taking a `#` away."""
+    named = re.findall(r'(?m)^#?object = "(/\S+)"', (unpacked / "etc/xts/xts-proxy.toml").read_text())
+    assert len(named) > 1
+    for path in named:
+        link = unpacked / path.lstrip("/")
+        assert (unpacked / str(link.readlink()).lstrip("/")).is_file(), path
+
+
 def test_cmake_and_pkg_config_find_the_library(unpacked: Path) -> None:
     """xtsConfig.cmake looks for it from where it lies itself."""
     [config] = unpacked.glob("usr/lib/*/cmake/xts/xtsConfig.cmake")
