@@ -1,4 +1,4 @@
-"""Whether a descriptor is readable or writable, by poll().
+"""Whether a descriptor is readable or writable, by poll(); and whether somebody listens at a port.
 
 select() refuses descriptors of 1,024 and above, and a process that runs tests may have that many for a while.
 """
@@ -6,6 +6,7 @@ select() refuses descriptors of 1,024 and above, and a process that runs tests m
 from __future__ import annotations
 
 import select
+import socket
 from typing import Protocol
 
 
@@ -21,6 +22,12 @@ def readable(of: int | HasFileno | None, timeout_s: float = 0.0) -> bool:
 def writable(of: int | HasFileno, timeout_s: float = 0.0) -> bool:
     """Waits for room, or an error, at most `timeout_s`."""
     return _polled(of, select.POLLOUT, timeout_s)
+
+
+def listens(port: int, address: str = "127.0.0.1") -> bool:
+    """Makes a connection, which ends at once."""
+    with socket.socket() as probe:
+        return probe.connect_ex((address, port)) == 0
 
 
 def _polled(of: int | HasFileno | None, events: int, timeout_s: float) -> bool:

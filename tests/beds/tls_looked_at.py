@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from xts_lab.free_ports import free_port
 
 from beds.operated_proxy import Proxy, running, user_to_become, wait
 from beds.patience import SLOWER
-from beds.ready import readable
+from beds.ready import listens, readable
 
 PAGE_SERVER = Path(__file__).parents[1] / "tls" / "programs" / "page_server.py"
 #: As the proxy has them by itself, and those that scripts want which know no other, which stay with OpenSSL (CBC, and
@@ -72,11 +71,6 @@ def our_server(made: Place) -> Iterator[int]:
         process.stdout.close()
 
 
-def accepts(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
-
-
 @contextmanager
 def openssl_server(made: Place) -> Iterator[int]:
     if not shutil.which("openssl"):
@@ -92,7 +86,7 @@ def openssl_server(made: Place) -> Iterator[int]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait(lambda: accepts(port), "openssl s_server")
+        wait(lambda: listens(port), "openssl s_server")
         yield port
     finally:
         process.kill()

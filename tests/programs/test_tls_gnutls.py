@@ -7,7 +7,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from beds import tls_programs
 from beds.authority import Authority, Issued
 from beds.operated_proxy import Proxy, running, wait
 from beds.operated_tls import identity
+from beds.ready import listens
 from xts_lab.free_ports import free_port
 
 PROGRAM = Path(__file__).with_name("programs") / "tls_patterns.py"
@@ -91,11 +91,6 @@ def test_their_client(count: int) -> None:
             what = by_their_client(folder, port, chance)
             assert says(served) == "ok", what
         assert proxy.status()["tls"]["carried_ours"] == count
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
