@@ -2,16 +2,16 @@
  * hashing). unnamed.h has the theory of operation. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "channel/channel.h"
 #include "channel/unnamed.h"
+#include "common/keyed_hash.h"
 
 #define CHAINS_FIRST 16u
 
 static uint32_t hash(const struct unnamed *u, uint32_t xts_socket)
 {
-	return (uint32_t)((xts_socket * u->factor) >> 32);
+	return (uint32_t)keyed_hash(xts_socket, u->factor);
 }
 
 /* Chains from `level` on are the halves that were split off from the first ones. */
@@ -28,8 +28,7 @@ static bool make(struct unnamed *u)
 	if (!u->first)
 		return false;
 	u->chains = u->room = u->level = CHAINS_FIRST;
-	(void)getrandom(&u->factor, sizeof u->factor, 0);
-	u->factor |= 1u;
+	u->factor = keyed_hash_factor();
 	return true;
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "channel/channel.h"
+#include "common/keyed_hash.h"
 #include "datagrams/multicast.h"
 #include "worker/common_lock.h"
 
@@ -36,6 +37,7 @@ static struct {
 	pthread_mutex_t mutex;
 	_Atomic uint64_t changes; /* number of changes to which tenant has joined which group */
 	bool ready;
+	uint64_t factor;
 	struct list by_address[BUCKETS]; /* struct group */
 	struct list by_tenant[BUCKETS];  /* struct sockets */
 } table = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changes = 1 };
@@ -94,6 +96,7 @@ static void make_ready(void)
 		list_init(&table.by_address[i]);
 		list_init(&table.by_tenant[i]);
 	}
+	table.factor = keyed_hash_factor();
 	table.ready = true;
 }
 
@@ -181,18 +184,15 @@ static void begin_to_filter(struct xts_tenant *t)
 
 /* --- groups of tenants -------------------------------------------------------------------------------------------- */
 
-static uint32_t hash(const struct xts_endpoint *address)
-{
-	uint32_t sum = address->scope_id;
-
-	for (uint32_t i = 0; i < sizeof address->address; i++)
-		sum = sum * 31u + address->address[i];
-	return sum;
-}
-
+/* Hosts choose the groups. A search in a long bucket would delay all other tenants too, for it holds the mutex. */
 static struct list *bucket(const struct xts_endpoint *address)
 {
-	return &table.by_address[hash(address) % BUCKETS];
+	uint64_t halves[2];
+
+	_Static_assert(sizeof halves == sizeof address->address, "halves of an address");
+	memcpy(halves, address->address, sizeof halves);
+	halves[1] ^= keyed_hash(halves[0] ^ address->scope_id, table.factor);
+	return &table.by_address[keyed_hash(halves[1], table.factor) % BUCKETS];
 }
 
 static bool is_same(const struct xts_endpoint *a, const struct xts_endpoint *b)
@@ -258,7 +258,8 @@ void group_release(struct group *g)
 
 bool group_is_taken(const struct xts_tenant *t, const struct xts_endpoint *address)
 {
-	uint32_t at = hash(address) % ANSWERS;
+	const uint8_t *bytes = address->address; /* groups differ most in their last bytes, of IPv4 and of IPv6 */
+	uint32_t at = (bytes[2] * 31u + bytes[3] + bytes[14] * 31u + bytes[15]) % ANSWERS;
 
 	if (answers[at].changes == atomic_load(&table.changes) && answers[at].tenant == t &&
 	    is_same(&answers[at].address, address))

@@ -1,8 +1,8 @@
 /* The registry of keys: what each key stands for, which worker keeps an object that no process holds, and how many
  * there may be. See share.h. */
 #include <errno.h>
-#include <sys/random.h>
 
+#include "common/keyed_hash.h"
 #include "connection/unowned.h"
 #include "processes/parked.h"
 #include "processes/share.h"
@@ -30,20 +30,14 @@ void registry_lock(void)
 		return;
 	for (uint32_t i = 0; i < BUCKETS; i++)
 		list_init(&registry.by_key[i]);
-	(void)getrandom(&registry.factor, sizeof registry.factor, 0);
-	registry.factor |= 1u;
+	registry.factor = keyed_hash_factor();
 	registry.ready = true;
 }
 
-/* Hosts choose the keys. The secret factor keeps them from choosing keys that all fall into one bucket, where a search,
- * which holds the lock, would delay all other tenants too. One product alone keeps equal distances equal, and some
- * factors then leave most buckets empty. */
+/* Hosts choose the keys. A search in a long bucket would delay all other tenants too, for it holds the lock. */
 static struct list *bucket(uint64_t key)
 {
-	uint64_t mixed = key * registry.factor;
-
-	mixed ^= mixed >> 32;
-	return &registry.by_key[(mixed * registry.factor) >> (64u - BUCKET_BITS)];
+	return &registry.by_key[keyed_hash(key, registry.factor) >> (64u - BUCKET_BITS)];
 }
 
 void registry_unlock(void)

@@ -12,14 +12,14 @@
  * handshake may last. So at a limit the next connection replaces another one, the first of these that exists: the
  * oldest of its own source, if that has a quarter of the room; the oldest that has sent nothing; the oldest of any
  * source that has a quarter; the oldest, if it has had the time that a first byte may take. Sources are IPv4 addresses
- * and IPv6 networks (/64), counted by a hash with a secret key of the listener.
+ * and IPv6 networks (/64), counted by a hash with a secret of the listener.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/random.h>
 
+#include "common/keyed_hash.h"
 #include "pushed/pushed.h"
 #include "ulp/config.h"
 
@@ -31,7 +31,7 @@
 struct accepting {
 	struct list handshaking, handshake_done; /* linked by connection.offers; handshaking: the oldest first */
 	uint32_t count;
-	uint64_t key;
+	uint64_t factor;
 	uint16_t by_source[SOURCES]; /* how many on handshaking hash to each source */
 };
 
@@ -52,9 +52,7 @@ static uint16_t *source_of(struct accepting *a, const struct xts_endpoint *peer)
 		memcpy(&address, peer->address + 12, 4);
 	else
 		memcpy(&address, peer->address, peer->ip_version == 6 ? 8 : 4);
-	address = (address ^ a->key) * UINT64_C(0x9E3779B97F4A7C15);
-	address = (address ^ address >> 32 ^ a->key >> 7) * UINT64_C(0xD6E8FEB86659FD93);
-	return &a->by_source[address >> 56];
+	return &a->by_source[keyed_hash(address, a->factor) >> 56];
 }
 
 /* --- room --------------------------------------------------------------------------------------------------------- */
@@ -120,8 +118,7 @@ static struct accepting *accepting_of(struct connection *l)
 	a = calloc(1, sizeof *a);
 	if (!a)
 		return NULL;
-	if (getrandom(&a->key, sizeof a->key, GRND_NONBLOCK) < 0)
-		a->key = (uintptr_t)a ^ l->worker->now_ns;
+	a->factor = keyed_hash_factor();
 	list_init(&a->handshaking);
 	list_init(&a->handshake_done);
 	l->tcp.pushed->accepting = a;

@@ -35,9 +35,10 @@ BYTE = "a byte, or the eight of an eventfd or timer"
 ALLOWED = {
     ("dpu_proxy/native/keys/key_client.c", "sendmsg"): WHOLE,
     ("dpu_proxy/native/keys/key_process.c", "send"): WHOLE,
-    ("dpu_proxy/native/pushed/accepting.c", "getrandom"): "of at most 256 bytes it gives all or none (getrandom(2))",
-    ("dpu_proxy/native/processes/registry.c", "getrandom"): "as before; it waits until there are some",
-    ("dpu_proxy/native/channel/unnamed.c", "getrandom"): "as before",
+    (
+        "messages/native/common/keyed_hash.h",
+        "getrandom",
+    ): "of at most 256 bytes it gives all or none (getrandom(2)), and waits until there are some",
     ("dpu_proxy/native/connection/tcp_counts.c", "recv"): BYTE,
     ("dpu_proxy/native/pushed/pushed.c", "ulp_stack_read"): "whether there is a byte; the connection ends",
     ("dpu_proxy/native/ulp/bottom.c", "recv"): BYTE,
