@@ -372,7 +372,8 @@ ULPS: tuple[Ulp, ...] = (
             "reading; BLOCKED names the stream. Streams that must not wait for one another need sockets of their "
             "own. WINDOW_UPDATE is dealt with here, both ways. All other frames pass as PDUs of kind 1, and so "
             "does an empty DATA frame that ends a stream. A PDU that is sent without control data is of that "
-            "kind."
+            "kind. HPACK, SETTINGS and PING are the application's. No library of gRPC uses this protocol yet: it is "
+            "for programs that speak gRPC themselves."
         ),
         source="gRPC over HTTP/2 (grpc/grpc doc/PROTOCOL-HTTP2.md)",
         items=(
