@@ -227,6 +227,11 @@ void xts_before_exit(void);
  * inherited need it. */
 void xts_before_chroot(void);
 
+/* Around a call for which the process must have no thread of the library's, or none with other capabilities than the
+ * caller's (unless `always`). False: there is nothing to resume. */
+bool xts_threads_pause(bool always);
+void xts_threads_resume(void);
+
 /* The sentence that goes with this errno, if this thread's last failed call had it, or if the proxy means more by it
  * than its usual text says; else NULL. ask: allows to request a pushed protocol's reason, which takes a round trip.
  * Valid until the next call. */

@@ -204,7 +204,8 @@ int preload_sleep_epoll(int set, struct epoll_event *events, int max, const stru
 /* Is the caller a child that shares this memory, and so has a number of its own? (After xts_look_who_calls(), a child
  * with a copy of it has noted its own.) */
 bool preload_shares_memory(void);
-void preload_before_chroot(void); /* and before all else that changes the root directory */
+void preload_before_chroot(void);                 /* and before all else that changes the root directory */
+long preload_alone(long number, const long a[2]); /* a system call, by a process without a thread of ours */
 /* Gives the sockets that came over exec() their descriptors again. */
 void process_take_over(void);
 

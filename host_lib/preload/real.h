@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
@@ -102,7 +103,9 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 	X(vfwscanf) X(__isoc99_vfwscanf) \
 	X(select) X(pselect) X(poll) X(ppoll) X(__poll_chk) X(__ppoll_chk) \
 	X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) \
-	X(popen) X(sigaction) X(pthread_cancel) X(fork) X(clone) X(_exit) X(quick_exit) X(chroot) X(execve) X(execvpe) X(fexecve) \
+	X(popen) X(sigaction) X(pthread_cancel) X(fork) X(clone) X(_exit) X(quick_exit) X(chroot) \
+	X(setuid) X(seteuid) X(setreuid) X(setresuid) X(setgid) X(setegid) X(setregid) X(setresgid) X(setgroups) X(initgroups) \
+	X(unshare) X(setns) X(execve) X(execvpe) X(fexecve) \
 	X(posix_spawn) X(posix_spawnp) X(posix_spawn_file_actions_adddup2) X(syscall) \
 	X(open) X(open64) X(openat) X(openat64) X(creat) X(creat64) X(__open_2) X(__open64_2) X(__openat_2) X(__openat64_2) \
 	X(fopen) X(fopen64) X(pipe) X(pipe2) X(socketpair) X(eventfd) X(memfd_create) X(timerfd_create) X(signalfd) \

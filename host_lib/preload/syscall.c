@@ -346,6 +346,8 @@ EXPORT long syscall(long number, ...)
 		return r;
 	if (changes_root(number))
 		preload_before_chroot();
+	if (number == SYS_unshare || number == SYS_setns)
+		return preload_alone(number, c.a);
 	if (!xts_inside.locked) {
 		if (route_ending(number, &c, &r) || route_making(number, &c, &r) ||
 		    (waits(number) && uncancelled(route_waiting, number, &c, &r)))

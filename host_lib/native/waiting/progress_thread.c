@@ -11,6 +11,7 @@
  */
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -184,6 +185,17 @@ static void stand_by(struct stack *st, struct watched_fds *watched, uint64_t dea
 	connection->fd = -1;
 }
 
+/* The bell is for the next one. */
+static void end(struct progress *p)
+{
+	if (p->self && p->self->bell >= 0 && !p->self->shares_bell) {
+		p->bell = p->self->bell;
+		p->self->bell = -1;
+	}
+	p->self = NULL;
+	p->started = false;
+}
+
 static void *progress(void *arg)
 {
 	struct stack *st = arg;
@@ -195,8 +207,9 @@ static void *progress(void *arg)
 	bool away;
 
 	pthread_mutex_lock(&st->lock);
-	p->self = begin(st);
-	while (p->self) {
+	p->tid = (pid_t)syscall(SYS_gettid);
+	p->self = p->paused ? NULL : begin(st);
+	while (p->self && !p->paused) {
 		clock_look(p);
 		away = share(st, &deadline_ns);
 		common_tick(st, &deadline_ns);
@@ -211,7 +224,7 @@ static void *progress(void *arg)
 		if (leave_armed(st))
 			stand_by(st, &watched, deadline_ns);
 	}
-	p->started = false; /* no descriptor for a bell: the next call tries again */
+	end(p); /* there is no descriptor for a bell, so the next call tries again; or it is paused */
 	pthread_mutex_unlock(&st->lock);
 	return NULL;
 }
@@ -224,7 +237,7 @@ static void start(struct stack *st)
 	sigset_t all, before;
 	pthread_t thread;
 
-	if (getpid() != xts_caller_pid || pthread_attr_init(&attributes))
+	if (p->paused || getpid() != xts_caller_pid || pthread_attr_init(&attributes))
 		return;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, 128 * 1024);
@@ -258,6 +271,23 @@ void progress_look(struct stack *st)
 		return;
 	p->standing_by = false;
 	thread_ring(st, p->self);
+}
+
+void progress_pause(struct stack *st)
+{
+	struct progress *p = &st->progress;
+
+	p->paused++;
+	if (p->self)
+		thread_ring(st, p->self);
+}
+
+void progress_resume(struct stack *st)
+{
+	if (st->progress.paused) /* 0 in a stack that was made meanwhile */
+		st->progress.paused--;
+	if (needed(st) || st->shared)
+		progress_need(st);
 }
 
 bool progress_will_flush(struct stack *st)

@@ -173,6 +173,16 @@ void progress_forget(struct stack *st)
 	(void)st;
 }
 
+void progress_pause(struct stack *st)
+{
+	(void)st;
+}
+
+void progress_resume(struct stack *st)
+{
+	(void)st;
+}
+
 void progress_look(struct stack *st)
 {
 	(void)st;

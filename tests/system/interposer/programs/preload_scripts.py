@@ -10,6 +10,7 @@ import sys
 
 from beds.scripts import apart, scripts
 from system.interposer.programs import (
+    preload_alone,
     preload_connections,
     preload_descriptors,
     preload_gone,
@@ -28,6 +29,7 @@ TOPICS = (
     preload_connections,
     preload_descriptors,
     preload_processes,
+    preload_alone,
     preload_passing,
     preload_gone,
     preload_push,
