@@ -112,24 +112,28 @@ static bool shm_agree(const struct shm_queue *q, const struct shm_queue *dead, s
 	return sent == s->tx_published - s->tx_reclaimed && have == s->rx_taken - s->rx_returned && sent <= q->slots;
 }
 
-/* Of what the dead process had received and not given back, the last frames, with none missing, are received once more;
- * what is before is given back. */
+/* What the dead process had received and not given back is received once more. Between two such frames may be those
+ * that were given back: channels behind a relay do that each in its own time, and a queue over RDMA has a relay at its
+ * other end. So the ones to keep are moved together, behind what was taken. Of a slot the last descriptor counts, and a
+ * frame whose descriptor the ring has no more is given back. */
 static void shm_receive_again(struct shm_queue *q, bool *lent)
 {
-	uint32_t again = 0;
+	uint32_t waiting = atomic_load_explicit(&q->rx->published, memory_order_acquire) - q->rx_taken;
+	uint32_t left = SHM_ENTRIES - (waiting < q->slots ? waiting : q->slots), at = q->rx_taken, to = at;
 
-	for (; again < q->slots; again++) {
-		volatile const struct shm_descriptor *d = &q->rx->descriptor[(q->rx_taken - again - 1) % SHM_ENTRIES];
-		uint32_t slot = d->slot;
+	while (left--) {
+		volatile const struct shm_descriptor *d = &q->rx->descriptor[--at % SHM_ENTRIES];
+		const struct shm_descriptor one = { .slot = d->slot, .bytes = d->bytes };
 
-		if (slot >= q->slots || !lent[slot])
-			break;
-		lent[slot] = false;
+		if (one.slot >= q->slots || !lent[one.slot])
+			continue;
+		lent[one.slot] = false;
+		q->rx->descriptor[--to % SHM_ENTRIES] = one;
 	}
 	for (uint32_t slot = 0; slot < q->slots; slot++)
 		if (lent[slot])
 			shm_give_back(q, slot);
-	q->rx_taken -= again;
+	q->rx_taken = to;
 }
 
 /* What the dead process has submitted and not published is published: its frames are whole. */

@@ -65,6 +65,32 @@ def test_its_own_goes_on(count: int) -> None:
             passes(proxy, host, 400)
 
 
+@pytest.mark.parametrize("before", [0, 1, 250, 300])
+@pytest.mark.parametrize("kept", [{0, 1, 4, 6, 7}, {0}, {7}, {0, 7}, set(range(8)), set()])
+def test_what_was_not_given_back_comes_again_with_gaps(before: int, kept: set[int]) -> None:
+    """Channels behind a relay give frames back each in its own time. Those that wait come behind."""
+    area = create_shm()
+    with closing(area), area.open(HOST) as host, area.open(PROXY) as dead:
+        passes(host, dead, before)
+        for number in range(10):
+            host.send(b"frame %d" % number)
+        host.kick()
+        frames = [dead.receive() for _ in range(8)]
+        for number, frame in enumerate(frames):
+            assert frame is not None
+            if number not in kept:
+                frame.recycle()
+        dead.kick()
+        with goes_on(area, struct_of(dead)) as proxy:
+            for number in sorted(kept | {8, 9}):
+                frame = proxy.receive()
+                assert frame is not None and bytes(frame) == b"frame %d" % number
+                frame.recycle()
+            assert proxy.receive() is None
+            passes(host, proxy, 400)
+            passes(proxy, host, 400)
+
+
 SECRET = 0x1122334455667788
 HEADS = bytes([1, 1]) + SECRET.to_bytes(8, "big")
 
