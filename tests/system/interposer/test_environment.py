@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from beds.native_core import compiler
+from beds.patience import SLOWER
 from beds.preload import PreloadBed, preload_bed
 from beds.proxy_process import ProxyProcess, running_proxy
 from beds.shm_proxy import library
@@ -27,7 +28,7 @@ from xts_lab.lab import Lab
 TOP = Path(__file__).resolve().parents[3]
 SOURCE = Path(__file__).with_name("programs") / "clears_environment.c"
 WAYS = ["clearenv", "replaced", "unset", "overwritten"]
-DEADLINE_S = 30
+DEADLINE_S = 30 * SLOWER
 NOBODY = 65534
 PYTHON = """
 import os, sys, xts_socket

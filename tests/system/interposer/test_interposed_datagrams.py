@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from beds.preload import PreloadBed
-from beds.scripts import scripts
+from beds.scripts import RUN_S, scripts
 from beds.shm_proxy import SYSTEM
 from beds.stack_modes import MODES
 from system.interposer.programs import datagram_scripts  # noqa: F401  adds its scripts
@@ -25,7 +25,7 @@ Traces = dict[str, list[Any]]
 
 @pytest.fixture(scope="module")
 def kernel() -> Traces:
-    done = subprocess.run([sys.executable, PROGRAM, "kernel", *NAMES], capture_output=True, check=True, timeout=90)
+    done = subprocess.run([sys.executable, PROGRAM, "kernel", *NAMES], capture_output=True, check=True, timeout=RUN_S)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from beds.calls import until
+from beds.patience import SLOWER
 from beds.preload import PreloadBed, preload_bed
 from beds.real_programs import need
 from xts_lab.free_ports import free_port
 
-PATIENCE_S = 20.0
+PATIENCE_S = 20.0 * SLOWER
 REQUESTS = 20
 
 pytestmark = pytest.mark.root

@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 import xts_socket
+from beds.patience import SLOWER
 from beds.preload import preload_library
 from beds.proxy_process import ProxyProcess, running_proxy
 from xts_socket import Reason
@@ -31,7 +32,7 @@ from xts_socket.cli.processes.interposed import find, reason_name
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
-DEADLINE_S = 10.0
+DEADLINE_S = 10.0 * SLOWER
 STANDARD = socket.socket
 SERVERS_STAY = "use os tcp_server *:*\n"
 EVERYTHING = "use xts tcp_client *:*\nuse xts tcp_server *:*\n"

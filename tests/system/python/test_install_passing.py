@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from beds.patience import SLOWER
 from beds.proxy_process import ProxyProcess
 from xts_lab.lab import Lab
 
-PATIENCE_S = 20.0
+PATIENCE_S = 20.0 * SLOWER
 EVERYTHING = "use xts tcp_client *:*\nuse xts tcp_server *:*\nuse xts udp_receiver *:*\n"
 RECEIVER = """
 import socket, sys
@@ -24,7 +25,7 @@ assert xts_socket.install(sys.argv[1])
 way = socket.socket(fileno=int(sys.argv[2]))
 _, fds, _, _ = socket.recv_fds(way, 10, 1)
 given = {made}
-given.settimeout(20)
+given.settimeout(120)
 {body}
 given.close()
 way.sendall(b"done")

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import xts_socket
+from beds.patience import SLOWER
 from xts_socket import Reason
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
-DEADLINE_S = 10.0
+DEADLINE_S = 10.0 * SLOWER
 EVERYTHING = "use xts udp_sender *:*\nuse xts udp_receiver *:*\nuse xts udp_connect *:*\n"
 
 

@@ -28,6 +28,7 @@ import xts_socket.trio
 from anyio.streams.tls import TLSAttribute
 from beds.authority import Authority, self_signed
 from beds.http_server import Web, serving
+from beds.patience import SLOWER
 from beds.proxy_process import ProxyProcess
 from beds.tls_exchange import exchange
 from beds.ulp_tls import client_context, server_context
@@ -45,7 +46,7 @@ from xts_socket.adapters.requests import XtsPoolManager, session  # noqa: E402
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "host_lib" / "examples"
-DEADLINE_S = 20.0
+DEADLINE_S = 20.0 * SLOWER
 REQUEST = b"GET /1000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SERVER = Tls(identity="localhost", alpn=("h2", "http/1.1"))
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop, "ours": aio.EventLoop}
