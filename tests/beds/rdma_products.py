@@ -90,6 +90,7 @@ class Products:
     proxy_extra: str = ""
     rdma: dict[str, Any] = field(default_factory=dict)
     agent_options: tuple[str, ...] = ()
+    xts: Path = XTS  # of the installation that programs are run with
 
     def __post_init__(self) -> None:
         self.endpoint = str(self.folder / "agent.sock")
@@ -153,7 +154,7 @@ class Products:
 
     def run(self, *command: str, user: int | None = None, **options: Any) -> subprocess.Popen[str]:
         """A program under `xts run`, with loopback offloaded, too. It fails where it is not offloaded."""
-        words = [str(XTS), "run", "--strict", "--", *command]
+        words = [str(self.xts), "run", "--strict", "--", *command]
         who: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environment = os.environ | {"XTS_ENDPOINT": self.endpoint, "XTS_LOOPBACK": "1"}

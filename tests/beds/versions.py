@@ -20,6 +20,8 @@ TOP = Path(__file__).parents[2]
 #: For a history in which no release before HEAD has a tag. Of datagram sockets this commit has the first messages only,
 #: so that a part of either version meets one that lacks something.
 PREVIOUS = "8bcfd34f"
+#: For queues over RDMA: the last one whose workers have the queue pairs, so that no upgrade keeps connections.
+OVER_RDMA = "fa896887"
 BUILD_S = 600 * SLOWER
 
 
