@@ -10,11 +10,26 @@ from xts_lab.lab import Lab
 from xts_lab.privilege import afxdp_unavailable, missing_privilege
 from xts_lab.wire import Wire
 
-from beds.card_lab import CARDS, ZERO_COPY_MTU, CardLab, missing
+from beds.card_lab import CARDS, ZERO_COPY_MTU, CardLab
+from beds.card_lab import missing as cards_missing
+from beds.proxy_queue import RDMA, WIRE_VARIABLE
 
 QUEUES = 8
-WIRE_VARIABLE = "TESTS_WIRE"
 MTU_VARIABLE = "TESTS_MTU"
+
+
+def _kind_of(named: str) -> type[Lab]:
+    """Of what TESTS_WIRE names; the test is skipped where that is not here."""
+    kind, reason = Lab, ""
+    if named == CARDS:
+        kind, reason = CardLab, cards_missing()
+    elif named == RDMA:
+        from beds import rdma_chosen, rdma_lab  # what few need
+
+        kind, reason = rdma_lab.RdmaLab, rdma_chosen.missing()
+    if reason:
+        pytest.skip(reason)
+    return kind
 
 
 def skip_without_lab(queue: str) -> None:
@@ -43,14 +58,12 @@ def raise_or_skip(
     agent and proxy share or none, and this between them, whose lost frames are repeated or not; `cpus` are those of
     the proxy's workers. The test is skipped where the machine or the user cannot have one. Without `wire` and `mtu`,
     AF_XDP queues have those that TESTS_WIRE and TESTS_MTU name (a cable with long packets), so that suites written for
-    a cable run on other wires, too (tests/system/wire/test_suites.py), and on network cards, with one queue that has
-    zero copy at both ends."""
+    a cable run on other wires, too (tests/system/wire/test_suites.py), on network cards, with one queue that has
+    zero copy at both ends, and over RDMA, where all processes are behind the agent's relay."""
     skip_without_lab(queue)
     named = os.environ.get(WIRE_VARIABLE, Wire.CABLE) if queue == "afxdp" else Wire.CABLE
-    cards = named == CARDS
-    if cards and (reason := missing()):
-        pytest.skip(reason)
-    lab = (CardLab if cards else Lab)(
+    kind = _kind_of(named)
+    lab = kind(
         f"t{os.getpid()}{queue}{suffix}",
         queue=queue,
         queues=queues,
@@ -58,11 +71,11 @@ def raise_or_skip(
         tokens=tokens,
         relayed_max=relayed_max,
         metrics=metrics,
-        wire=wire or (Wire.CABLE if cards else Wire(named)),
+        wire=wire or (Wire(named) if kind is Lab else Wire.CABLE),
         reliable=reliable,
         mtu=mtu or int(os.environ.get(MTU_VARIABLE, topology.XTS_MTU)),
         cpus=cpus,
-        steering="none" if cards else "",
+        steering="none" if named == CARDS else "",
     )
     lab.up()
     if isinstance(lab, CardLab) and lab.settings.mtu <= ZERO_COPY_MTU and (copied := lab.copied()):

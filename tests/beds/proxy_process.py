@@ -1,4 +1,5 @@
-"""An `xts-proxy` of one's own for a test: shared memory, in a directory of its own, without privilege."""
+"""An `xts-proxy` of one's own for a test: shared memory, in a directory of its own, without privilege. With
+TESTS_WIRE=rdma it is over RDMA (proxy_queue.py)."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from xts_lab.places import end
 from xts_proxy.status.control_socket import workers_pid
 
 from beds.patience import SLOWER
+from beds.proxy_queue import queue_to
 from beds.ready import readable
 
 READY_S = 60.0 * SLOWER
@@ -41,9 +43,9 @@ def running_proxy(folder: Path, extra: str = "") -> Iterator[ProxyProcess]:
     """Starts a proxy in `folder`, yields when it serves, and stops it. `extra`: more lines of its configuration."""
     endpoint, control, log = folder / "endpoint.sock", folder / "proxy.sock", folder / "proxy.log"
     config = folder / "proxy.toml"
+    queue = queue_to(endpoint)
     config.write_text(
-        f'[proxy]\nqueue = "shm"\nendpoint = "{endpoint}"\ncontrol = "{control}"\ndrain_timeout_s = 0.0\n{extra}\n'
-        + ALLOW_LOOPBACK
+        f'[proxy]\n{queue.keys}control = "{control}"\ndrain_timeout_s = 0.0\n{extra}\n' + ALLOW_LOOPBACK + queue.tables
     )
     read_end, write_end = os.pipe()
     try:
@@ -59,9 +61,11 @@ def running_proxy(folder: Path, extra: str = "") -> Iterator[ProxyProcess]:
         os.close(write_end)
     try:
         _wait_ready(read_end, process, log)
+        queue.start()
         yield ProxyProcess(process, str(endpoint), str(control), log)
     finally:
         os.close(read_end)
+        queue.end()
         end(process, STOP_S)
 
 

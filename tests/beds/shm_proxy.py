@@ -1,4 +1,5 @@
-"""A proxy over shm in a directory of its own, for tests of the host library: real TCP on loopback, no privilege."""
+"""A proxy over shm in a directory of its own, for tests of the host library: real TCP on loopback, no privilege. With
+TESTS_WIRE=rdma it is over RDMA (proxy_queue.py)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from typing import Self
 from xts_lab.loopback import ALLOW_LOOPBACK
 
 from beds.patience import SLOWER
+from beds.proxy_queue import queue_to
 from beds.ready import readable
 from beds.scripts import RUN_S
 
@@ -38,10 +40,12 @@ class ShmProxy:
         self.endpoint = directory / "endpoint.sock"
         self.log = directory / "log"
         self.config = directory / "proxy.toml"
+        self._queue = queue_to(self.endpoint)
         self.config.write_text(
-            f'[proxy]\nqueue = "shm"\nendpoint = "{self.endpoint}"\ncontrol = "{directory / "control.sock"}"\n'
+            f'[proxy]\n{self._queue.keys}control = "{directory / "control.sock"}"\n'
             + tables
             + ALLOW_LOOPBACK
+            + self._queue.tables
         )
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -54,12 +58,14 @@ class ShmProxy:
         answered = readable(ready, START_S) and os.read(ready, 1)
         os.close(ready)
         assert answered, self.log.read_text()
+        self._queue.start()
         return self
 
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        self._queue.end()
 
     def __enter__(self) -> Self:
         return self.start()

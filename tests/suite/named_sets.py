@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class Part:
     """A process of its own, which is ended after so many seconds. `arguments`: of pytest, or of `program`, whose path
-    begins at the top of the checkout. `may_be_skipped`: where what it needs is not there, as its reason says."""
+    begins at the top of the checkout. `may_be_skipped`: where what it needs is not there, as its reason says. `skips`:
+    beginnings of reasons for which single tests of it are skipped. `variables`: besides those of the set."""
 
     name: str
     arguments: tuple[str, ...]
     limit_s: float
     program: str = ""
     may_be_skipped: bool = False
+    skips: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class NamedSet:
     """`machine`: options of tests/vm/run. `before`: arguments of Python, outside, for what the machine cannot write.
-    `variables`: of all parts. After `minutes` no part begins or goes on."""
+    `variables`: of all parts. After `minutes` no part begins or goes on. `bed`: the module whose take_back() makes the
+    machine again what it was, after a part that was ended."""
 
     about: str
     machine: tuple[str, ...]
@@ -28,6 +32,7 @@ class NamedSet:
     variables: tuple[tuple[str, str], ...]
     parts: tuple[Part, ...]
     before: tuple[tuple[str, ...], ...] = ()
+    bed: str = "beds.card_lab"
 
 
 #: What judges by time, which means nothing on an emulated processor.
@@ -39,7 +44,11 @@ OF_TIME = (
 
 def system(name: str, limit_s: float, *paths: str) -> Part:
     """Files of tests/system as they are, over the wire that TESTS_WIRE names, in one process."""
-    return Part(name, ("-m", "afxdp and not long", *OF_TIME, *(f"tests/system/{path}" for path in paths)), limit_s)
+    return Part(name, ("-m", "afxdp and not long", *OF_TIME, *_system(paths)), limit_s)
+
+
+def _system(paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"tests/system/{path}" for path in paths)
 
 
 #: Two virtio network cards on one hub: the host's in one network namespace, the device's in another.
@@ -71,6 +80,40 @@ SYSTEM_FILES = (
     system("system files on a lab of their own: the agent", 480, "agent/test_agent_metrics.py"),
 )
 
+#: The kernel's software devices, and reasons that hold on one of them.
+RDMA_DEVICES = ("rxe", "siw")
+OF_ONE_DEVICE = ("the attacker does the steps of RoCE",)
+BUILD_OLDER = ("-c", "from beds.versions import OVER_RDMA, version_of; version_of(OVER_RDMA)")
+
+
+def over_rdma(device: str) -> tuple[Part, ...]:
+    """Files of tests/system as they are, with queues over RDMA on this device."""
+    variables = (("TESTS_WIRE", "rdma"), ("TESTS_RDMA", device))
+    own = (
+        "interposer/test_interposed_datagrams.py",
+        "interposer/test_rights.py",
+        "python/test_install_tls.py",
+        "python/test_python_datagrams.py",
+        "python/test_python_socket.py",
+        "sockets/test_libxts.py",
+        "tls/test_python_tls.py",
+    )
+    in_lab = (
+        "interposer/test_environment.py",
+        "interposer/test_hold.py",
+        "interposer/test_preload_push.py",
+        "python/test_install_lab.py",
+        "python/test_install_passing.py",
+    )
+    on = f"system files on {device}: "
+    parts = (
+        Part(f"{on}proxies of their own", ("-m", "not long", *_system(own)), 2400),
+        system(f"{on}one lab", 1800, *in_lab),
+        system(f"{on}the agent", 900, "agent/test_agent_metrics.py"),
+    )
+    return tuple(replace(part, variables=variables) for part in parts)
+
+
 NAMED = {
     "cards": NamedSet(
         "network cards with zero copy: links, system files, stress, attacks",
@@ -95,5 +138,31 @@ NAMED = {
         60,
         WIRE,
         (Part("changes of cards", ("tests/vm/test_card_changes.py",), 3600),),
+    ),
+    "rdma": NamedSet(
+        "queues over RDMA, on software RoCE and iWARP: system files, attacks, deaths, other versions",
+        ("--rdma",),
+        180,
+        (),
+        (
+            Part("queues", ("tests/vm/test_rdma_queue.py", "tests/vm/test_rdma_links.py"), 900),
+            Part(
+                "attacks, and what is carried for workers",
+                ("tests/vm/test_rdma_attacks.py", "tests/vm/test_rdma_carried.py"),
+                1200,
+                skips=OF_ONE_DEVICE,
+            ),
+            Part("a relay's trunk", ("tests/vm/test_rdma_trunk.py",), 600),
+            Part("agent and proxy", ("tests/vm/test_rdma_products.py",), 1800),
+            Part("wires and devices that go", ("tests/vm/test_rdma_wire.py",), 2400),
+            Part("upgrades and crashes", ("tests/vm/test_rdma_handover.py",), 1800),
+            Part("who dies under way", ("tests/vm/test_rdma_deaths.py",), 1800),
+            Part("tenants, captures", ("tests/vm/test_rdma_tenants.py",), 900),
+            Part("another version", ("tests/vm/test_rdma_versions.py",), 1800),
+            Part("counts", ("tests/vm/test_rdma_counts.py",), 600),
+            *(part for device in RDMA_DEVICES for part in over_rdma(device)),
+        ),
+        (BUILD_OLDER,),
+        bed="beds.rdma_lab",
     ),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from beds.running_agent import until
 from suite.named import Came, chosen, judged, last_line, run_part
-from suite.named_sets import NAMED, Part
+from suite.named_sets import NAMED, RDMA_DEVICES, Part
 
 TOP = Path(__file__).resolve().parents[3]
 FEW = """
@@ -53,6 +53,17 @@ def test_twelve_system_files_stress_and_attacks() -> None:
     assert [part.name for part in chosen(NAMED["cards"], ["stress", "igb"])] == ["two minutes of stress", "igb"]
 
 
+def test_a_dozen_system_files_over_rdma_on_each_device() -> None:
+    """And all files that are about RDMA."""
+    parts = NAMED["rdma"].parts
+    for device in RDMA_DEVICES:
+        here = [part for part in parts if ("TESTS_RDMA", device) in part.variables]
+        assert all(("TESTS_WIRE", "rdma") in part.variables for part in here)
+        assert sum(word.startswith("tests/system/") for part in here for word in part.arguments) >= 12
+    named = {word for part in parts for word in part.arguments}
+    assert named >= {str(path.relative_to(TOP)) for path in (TOP / "tests/vm").glob("test_rdma_*.py")}
+
+
 def ran(tmp_path: Path, limit_s: float = 60, **how: object) -> Came:
     file = tmp_path / "test_few_of_a_set.py"
     file.write_text(FEW.format(**{"skipped": False, "right": True} | how))
@@ -72,6 +83,18 @@ def test_skips_are_right_only_where_they_are_expected(tmp_path: Path) -> None:
     assert judged(Part("igb", (), 9), 0, text, 9) == (False, "1 skipped: igb needs QEMU 8")
     assert judged(Part("igb", (), 9, may_be_skipped=True), 0, text, 9)[0]
     assert not judged(Part("igb", (), 9, may_be_skipped=True), 1, "1 failed in 0.1s", 9)[0]
+
+
+def test_some_tests_are_skipped_for_the_reasons_that_are_known() -> None:
+    part = Part("attacks", (), 9, skips=("the attacker does",))
+    known = "SKIPPED [1] tests/vm/test_a.py:3: the attacker does the steps of RoCE"
+    other = "SKIPPED [1] tests/vm/test_a.py:9: this kernel has no siw"
+    assert judged(part, 0, f"{known}\n4 passed, 1 skipped in 0.1s", 9)[0]
+    assert judged(part, 0, f"{known}\n{other}\n4 passed, 2 skipped in 0.1s", 9) == (
+        False,
+        "4 passed, 2 skipped: this kernel has no siw",
+    )
+    assert not judged(part, 0, f"{known}\n1 skipped in 0.1s", 9)[0], "nothing was tried"
 
 
 def test_a_part_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
