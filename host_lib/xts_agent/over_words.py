@@ -2,8 +2,9 @@
 
 Theory of operation. Processes with connections in common send the agent files about them (relatives_files.py). What is
 found there is said by whoever holds the queue: its opener, or the relay. A message has some keys, and takes no frame
-credit; so a few are sent, then there is a pause, in which the proxy takes them. One that cannot be sent is dropped: the
-proxy then keeps these connections until their time is over.
+credit; so a few are sent, then there is a pause, in which the proxy takes them. Whoever holds the queue keeps what
+cannot leave now, as while the relay's trunk is not up. What a relay that is stopped does not take waits here. Too many
+take the places of the oldest: the proxy then keeps these connections until their time is over.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from xts_agent.queue_pool import Slot
 from xts_agent.relay import Relayed
 
 BURST, PAUSE_S = 8, 0.005
+#: As long as somebody does not take a word.
+REFUSED_S = 0.1
 _WORDS_MAX = 4096
 
-#: What says a word: to be called with the epoch and the keys.
-Word = tuple[Callable[[int, list[int]], None], int, list[int]]
+#: What says a word: to be called with the epoch and the keys. False: it has to be said later.
+Word = tuple[Callable[[int, list[int]], bool], int, list[int]]
 
 
 class OverWords:
@@ -46,10 +49,10 @@ class OverWords:
         """Says some, if it is time."""
         if not self._words or self._now() < self._at:
             return
-        for _ in range(min(BURST, len(self._words))):
-            say, epoch, keys = self._words.popleft()
-            say(epoch, keys)
-        self._at = self._now() + PAUSE_S
+        some = [self._words.popleft() for _ in range(min(BURST, len(self._words)))]
+        later = [(say, epoch, keys) for say, epoch, keys in some if not say(epoch, keys)]
+        self._words.extend(later)
+        self._at = self._now() + (REFUSED_S if later else PAUSE_S)
 
 
 def _words(attached: Attached, keys: list[int]) -> Iterator[Word]:

@@ -387,17 +387,20 @@ class Opener:
             q.last_word.send(frame)
 
     def _say_over(self, q: _Queue) -> None:
-        """Says what waits, if the queue is open; else it waits until then. What is not sent now is not sent: these
-        connections are kept until their time is over."""
+        """Says what waits, if the queue is open; else it waits until then. What cannot be sent, as while the interface
+        is down, is said before the next word, or when the queue is open again."""
         with self._saying:
             while q.words and q.last_word and not q.opening:
-                epoch, keys = q.words.popleft()
+                epoch, keys = q.words[0]
                 secret = self._program.secret(q.number)
                 addresses = self._addresses(q)
                 said = over_frame(addresses, self.config.ethertype, epoch, keys, secret=secret, queue_id=q.number)
-                with contextlib.suppress(OSError):
+                try:
                     for _ in range(GOODBYES if secret else 1):
                         q.last_word.send(said)
+                except OSError:
+                    return
+                q.words.popleft()
 
     def _addresses(self, q: _Queue) -> tuple[bytes, bytes]:
         """The queue's own address, and that of the proxy's queue."""

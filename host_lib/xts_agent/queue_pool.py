@@ -96,9 +96,11 @@ class Slot:
     released: bool = False  # while RETURNED: the opener is not to admit frames any more
     before_us: Owner | None = None  # the process that got it from an earlier agent
 
-    def say_over(self, epoch: int, keys: list[int]) -> None:
-        """No process has the connections of these keys, says the agent for the process that has, or had, this epoch."""
+    def say_over(self, epoch: int, keys: list[int]) -> bool:
+        """No process has the connections of these keys, says the agent for the process that has, or had, this epoch.
+        False: it has to be said later. The opener takes each."""
         self.pool.say_over(self, epoch, keys)
+        return True
 
     def is_held(self) -> bool:
         """Is waiting for it pointless? False also if that was found too long ago."""

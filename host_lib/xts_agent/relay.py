@@ -19,7 +19,6 @@ these processes themselves; the relay tells when one has ended.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
@@ -82,10 +81,9 @@ class Relayed:
     pod: str  # the pod's identifier; "": none
     before_us: Owner | None = None  # it got its place from an earlier agent
 
-    def say_over(self, epoch: int, keys: list[int]) -> None:
+    def say_over(self, epoch: int, keys: list[int]) -> bool:
         """As Slot.say_over()."""
-        if self.control is self.relay.control:
-            self.relay.say_over(epoch, keys)
+        return self.control is not self.relay.control or self.relay.say_over(epoch, keys)
 
 
 @dataclass(slots=True, eq=False)
@@ -348,12 +346,17 @@ class Relay:
             except (OSError, NotReady):  # the relay sees that the process's eventfd is closed, or has ended itself
                 return
 
-    def say_over(self, epoch: int, keys: list[int]) -> None:
-        """Has the relay say OVER, in place of a process that it has served."""
+    def say_over(self, epoch: int, keys: list[int]) -> bool:
+        """Has the relay say OVER, in place of a process that it has served. False: it takes no orders now."""
         words = ffi.new("struct xts_attach_reply *", {"epoch": epoch, "token_bytes": 8 * len(keys)})
         ffi.memmove(words.token, struct.pack(f">{len(keys)}Q", *keys), 8 * len(keys))
-        with contextlib.suppress(OSError, NotReady):
+        try:
             self._order(lib.XTS_RELAY_OVER, 0, words, keeps_token=True)
+        except NotReady:
+            return False
+        except OSError:  # it has ended
+            return True
+        return True
 
     # --- what the relay's process says -----------------------------------------------------------------
 

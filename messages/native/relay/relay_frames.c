@@ -180,28 +180,11 @@ bool relay_from_processes(struct relay *r)
 	return taken;
 }
 
-static void write_ethernet(const struct relay *r, uint8_t *frame)
+void relay_write_ethernet(const struct relay *r, uint8_t *frame)
 {
 	memcpy(frame, r->trunk->peer_mac, 6);
 	memcpy(frame + 6, r->trunk->local_mac, 6);
 	xts_put16(frame + 12, r->link.config.ethertype);
-}
-
-void relay_say_over(struct relay *r, uint64_t epoch, const uint8_t *keys, uint32_t bytes)
-{
-	struct xts_over m = { .epoch = epoch, .length = bytes };
-	struct xts_tx_slot slot;
-
-	if (!(r->link.features & XTS_FEATURE_OVER) || r->link.state != XTS_LINK_UP || r->move.acked ||
-	    bytes > XTS_RELAY_OVER_BYTES_MAX || xts_queue_acquire(r->trunk, &slot))
-		return;
-	memset(slot.data, 0, XTS_OVER_BYTES);
-	write_ethernet(r, slot.data);
-	xts_head_encode(slot.data, XTS_LINK_OVER, 0, 0, 0);
-	xts_over_encode(slot.data, &m);
-	memcpy(slot.data + XTS_OVER_BYTES, keys, bytes);
-	xts_queue_submit(r->trunk, &slot, XTS_OVER_BYTES + bytes);
-	r->unkicked = true;
 }
 
 /* Sends GOODBYE for a process that has ended. False: there is no room for it now. */
@@ -215,7 +198,7 @@ bool relay_say_goodbye(struct relay *r, struct process *p)
 		return false;
 	}
 	memset(slot.data, 0, XTS_GOODBYE_BYTES);
-	write_ethernet(r, slot.data);
+	relay_write_ethernet(r, slot.data);
 	xts_head_encode(slot.data, XTS_LINK_GOODBYE, 0, (uint16_t)p->error, 0);
 	xts_goodbye_encode(slot.data, &goodbye);
 	xts_queue_submit(p->channel, &slot, XTS_GOODBYE_BYTES);

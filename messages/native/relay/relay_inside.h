@@ -30,12 +30,26 @@ struct relay_move {
 	bool acked;      /* no frame may leave before the next epoch */
 };
 
+#define RELAY_WORDS_MAX 256u
+
+/* What the agent has said and has not left yet (relay_words.c): a ring. */
+struct relay_words {
+	struct relay_word {
+		uint64_t epoch;
+		uint32_t bytes;
+		uint8_t keys[XTS_RELAY_OVER_BYTES_MAX];
+	} word[RELAY_WORDS_MAX];
+	uint32_t first, count;
+	uint64_t at_ns; /* not before */
+};
+
 struct relay {
 	const struct xts_relay_config *config;
 	struct xts_queue *trunk;
 	struct xts_packets packets;
 	struct xts_link link;
 	struct relay_move move;
+	struct relay_words words;
 	uint32_t largest_message; /* in force, from the first epoch on; 0: there was none */
 	struct xts_mux *mux;
 	struct process **processes;
@@ -83,8 +97,16 @@ bool relay_from_processes(struct relay *r);
 void relay_process_end(struct process *p, int error);
 /* GOODBYE for a process that has ended. False: there is no room for it now. */
 bool relay_say_goodbye(struct relay *r, struct process *p);
-/* The agent says that no process has these connections any more. It is said on the trunk, or not at all if there is no
- * room now. */
+/* From us to the proxy. */
+void relay_write_ethernet(const struct relay *r, uint8_t *frame);
+
+/* --- relay_words.c ------------------------------------------------------------------------------------------------ */
+
+/* The agent says that no process has these connections any more. It is said on the trunk when that is up. */
 void relay_say_over(struct relay *r, uint64_t epoch, const uint8_t *keys, uint32_t bytes);
+/* Says some of what waits, if it is time. */
+void relay_words_turn(struct relay *r);
+/* When relay_words_turn() is to be called again; UINT64_MAX: not before something happens. */
+uint64_t relay_words_at_ns(const struct relay *r);
 
 #endif

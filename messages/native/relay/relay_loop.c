@@ -98,6 +98,7 @@ static bool work(struct relay *r)
 	relay_move_turn(r);
 	any |= relay_from_processes(r);
 	reap(r);
+	relay_words_turn(r);
 	(void)xts_link_tick(&r->link, r->now_ns);
 	trunk_control(r);
 	kick(r);
@@ -110,7 +111,8 @@ static int sleep_ms(const struct relay *r)
 
 	if (of_queue_ns < deadline_ns)
 		deadline_ns = of_queue_ns;
-
+	if (relay_words_at_ns(r) < deadline_ns)
+		deadline_ns = relay_words_at_ns(r);
 	if (r->slot_missing || r->kick_again)
 		return SLOT_WAIT_MS;
 	if (deadline_ns == UINT64_MAX)

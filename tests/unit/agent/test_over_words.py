@@ -96,6 +96,35 @@ def test_a_relay_that_has_ended_is_told_nothing() -> None:
         OverWords(Clock()).add(attached(Relayed(relay, 5, 0, ours, "")), KEYS)
 
 
+def test_a_relay_that_is_stopped_is_told_later() -> None:
+    """It takes no more orders than fit into its socket. Who is told elsewhere does not wait for it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        ours.setblocking(False)
+        relay = Relay.__new__(Relay)
+        relay.control = ours
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                ours.send(b"an order")
+        said: list[tuple[int, list[int]]] = []
+        clock = Clock()
+        words = OverWords(clock)
+        words.add(attached(Relayed(relay, 5, 0, ours, "")), KEYS[:1])
+        assert words.timeout_s() == pytest.approx(over_words.REFUSED_S)
+        words.add(attached(a_slot(said)), KEYS[1:2])
+        clock.now += 2 * over_words.REFUSED_S
+        words.say()
+        assert said == [(EPOCH, KEYS[1:2])] and words.timeout_s() == pytest.approx(over_words.REFUSED_S)
+        theirs.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                theirs.recv(4096)
+        clock.now += 2 * over_words.REFUSED_S
+        words.say()
+        order = ffi.from_buffer("struct xts_relay_order *", theirs.recv(4096))
+        assert order.what == lib.XTS_RELAY_OVER and words.timeout_s() is None
+
+
 def test_a_request_has_keys_only_for_this() -> None:
     request = Request(Ask.OVER, 1, Owner(EPOCH, 0, 0), 7, keys=tuple(KEYS[:128]))
     assert Request.unpack(request.pack(), 2) == request
@@ -174,11 +203,17 @@ def test_it_waits_until_the_queue_is_open() -> None:
     assert len(said.frames) == 1 and not q.words
 
 
-def test_what_cannot_be_sent_is_dropped() -> None:
-    q = _Queue(3)
-    q.last_word = Said(fails=True)  # type: ignore[assignment]
+def test_what_cannot_be_sent_is_said_before_the_next_word() -> None:
+    """The interface is down for a moment."""
+    q, said = _Queue(3), Said(fails=True)
+    q.last_word = said  # type: ignore[assignment]
     q.words.append((EPOCH, (1,)))
     an_opener()._say_over(q)
+    assert list(q.words) == [(EPOCH, (1,))] and not said.frames
+    said.fails = False
+    q.words.append((EPOCH, (2,)))
+    an_opener()._say_over(q)
+    assert [codec.decode(frame).payload for frame in said.frames] == [struct.pack(">Q", key) for key in (1, 2)]
     assert not q.words
 
 
