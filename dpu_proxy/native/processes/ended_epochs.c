@@ -26,6 +26,14 @@ void epochs_begins(struct channel *ch)
 	ch->spoken_of = ch->link.features & XTS_FEATURE_OVER ? ch->link.epoch : 0;
 }
 
+static bool is_remembered(const struct ended_epochs *e, uint64_t epoch)
+{
+	for (uint32_t i = 0; i < EPOCHS; i++)
+		if (e->last[i].epoch == epoch)
+			return true;
+	return false;
+}
+
 void epochs_ends(struct channel *ch)
 {
 	struct channel *of = ch->relayed.trunk ? ch->relayed.trunk : ch;
@@ -35,7 +43,7 @@ void epochs_ends(struct channel *ch)
 	ch->spoken_of = 0;
 	if (epoch && !of->ended_epochs)
 		of->ended_epochs = calloc(1, sizeof *of->ended_epochs);
-	if (!epoch || !of->ended_epochs)
+	if (!epoch || !of->ended_epochs || is_remembered(of->ended_epochs, epoch))
 		return;
 	i = of->ended_epochs->next++ % EPOCHS;
 	if (of->ended_epochs->last[i].tenant)

@@ -16,7 +16,8 @@
 /* With the feature OVER in force, an epoch has begun on the channel; and: it has ended. */
 void epochs_begins(struct channel *ch);
 void epochs_ends(struct channel *ch);
-/* An epoch has ended that another process of the proxy had, whose host has not said HELLO to this one. */
+/* An epoch has ended that another process of the proxy had, whose host has not said HELLO to this one. May be called
+ * again. */
 void epochs_moved_ends(struct channel *ch);
 /* The channel is freed. */
 void epochs_free(struct channel *ch);

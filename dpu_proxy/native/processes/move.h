@@ -107,7 +107,7 @@ struct move_replayed {
 	uint64_t ticket, epoch;
 	struct xts_link_replay replay;
 	struct heard_frames heard;
-	bool ended; /* its host has said GOODBYE */
+	int ended; /* its host has said GOODBYE: an errno, ESHUTDOWN in good order. 0: it has not */
 };
 /* NULL: there is none of this number. */
 struct move_replayed *move_expected_replayed(struct channel *trunk, uint32_t number);

@@ -136,7 +136,10 @@ void channel_end_epoch(struct channel *ch, bool reset)
 /* What has come with the channel, and its host has not claimed: it has ended. */
 void channel_end_moved(struct channel *ch, bool reset)
 {
-	if (!ch->moved_epoch || ch->epoch_live || ch->ending || list_empty(&ch->returning))
+	if (!ch->moved_epoch || ch->epoch_live)
+		return;
+	epochs_moved_ends(ch);
+	if (ch->ending || list_empty(&ch->returning))
 		return;
 	ch->heard.mute = true;
 	begin_to_end(ch, reset);
@@ -196,7 +199,6 @@ void channel_link_opened(struct channel *ch)
 	channel_end_epoch(ch, false);            /* the process ended without GOODBYE */
 	if (ch->moved_epoch != ch->link.epoch) { /* it is another process */
 		channel_end_moved(ch, false);
-		epochs_moved_ends(ch);
 		move_expect_none(ch);
 	}
 	ch->moved_epoch = 0;
@@ -221,7 +223,6 @@ void channel_link_opened(struct channel *ch)
 static void moved_has_ended(struct channel *ch)
 {
 	channel_end_moved(ch, ch->link.error != ESHUTDOWN);
-	epochs_moved_ends(ch);
 	ledger_channel(ch);
 	xts_headed_no_epoch(ch->queue);
 }

@@ -1,6 +1,8 @@
 /* Frames that are received again when the process that had them has died; see replay.h. */
 #include "turns/replay.h"
 
+#include <errno.h>
+
 #include "channel/channel.h"
 #include "connection/socket_kind.h"
 #include "processes/held_arrived.h"
@@ -117,8 +119,9 @@ static void take_inner(struct channel *trunk, struct move_replayed *of, const st
 		return;
 	if (head.type != XTS_LINK_GOODBYE)
 		take(&h, &head, frame, xts_link_replay_follows(&of->replay, &head));
-	else if (!xts_goodbye_decode(&goodbye, first, frame->segment[0].iov_len))
-		of->ended |= goodbye.epoch == of->epoch;
+	else if (!xts_goodbye_decode(&goodbye, first, frame->segment[0].iov_len) && goodbye.epoch == of->epoch &&
+		 !of->ended)
+		of->ended = head.error ? head.error : ESHUTDOWN;
 }
 
 static void take_carried(struct channel *trunk, const struct xts_head *head, const struct xts_rx_frame *frame)
