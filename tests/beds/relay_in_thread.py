@@ -30,7 +30,7 @@ _WORD = struct.Struct(">Q")
 
 @dataclass
 class TrunkEnd(End):
-    """Keeps what is said on the trunk beside its link (OVER): epochs and keys."""
+    """Keeps what is said on the trunk outside its link (OVER): epochs and keys."""
 
     words: list[tuple[int, list[int]]] = field(default_factory=list)
 

@@ -1,5 +1,5 @@
 /*
- * What the agent has said once, OVER, and what cannot leave at once: the trunk is not up, or is about to be left, or has
+ * What the agent has said once, OVER, and what cannot leave at once: the trunk is not up, is about to be left, or has
  * no slot.
  *
  * Theory of operation. Words wait here, and leave as soon as the trunk is up, a few at a time: a receiver has few

@@ -1,4 +1,4 @@
-"""What the agent has its relay say beside all channels (OVER): it waits until the trunk is up."""
+"""What the agent has its relay say in no channel (OVER): it waits until the trunk is up."""
 
 from __future__ import annotations
 
