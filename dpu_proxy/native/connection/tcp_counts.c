@@ -39,6 +39,27 @@ bool tcp_has_urgent(int fd)
 	return recv(fd, &byte, 1, MSG_OOB | MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EINVAL;
 }
 
+/* Has FIN come, says the kernel of a closed socket where nothing is unread? Nothing else tells that from a reset whose
+ * error somebody has been told. */
+static bool fin_is_last(int fd)
+{
+	struct tcp_zerocopy_receive none = { 0 };
+	socklen_t length = sizeof none;
+
+	return getsockopt(fd, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, &none, &length) && errno == EIO;
+}
+
+bool tcp_closed_by_both(int fd)
+{
+	int unacked = 1, unread = 0, error = 0;
+	socklen_t length = sizeof error;
+
+	if (ioctl(fd, SIOCOUTQ, &unacked) || unacked || ioctl(fd, SIOCINQ, &unread) ||
+	    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length))
+		return false;
+	return !error && (unread || fin_is_last(fd));
+}
+
 int tcp_counts(int fd, struct tcp_counts *out)
 {
 	struct tcp_info before, after;

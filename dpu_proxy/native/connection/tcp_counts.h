@@ -13,11 +13,15 @@
 struct tcp_counts {
 	uint64_t read, written; /* by processes */
 	bool fin_sent;          /* no more can be written */
-	bool ended;             /* by reset: the counts mean nothing */
+	bool ended;             /* by reset, or each end has sent FIN: else the counts mean nothing */
 };
 
 /* Is there urgent data that was not read past? Not where it is an ordinary part of the stream. */
 bool tcp_has_urgent(int fd);
+
+/* Of one that has ended: has each end sent FIN, and this one's is acknowledged? Then the counts are right, with what is
+ * unread. Takes the error of a reset, which nobody else is told then. */
+bool tcp_closed_by_both(int fd);
 
 /* 0; -EAGAIN: they change all the time, or urgent data waits, behind which SIOCINQ does not count; or another -errno:
  * this kernel does not count. */

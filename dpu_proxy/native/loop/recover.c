@@ -71,8 +71,10 @@ static int count(struct tcp_side *said, const struct ledger_line *line)
 	if (line->state != CONNECTION_ESTABLISHED)
 		return 0;
 	error = tcp_counts(said->fd, &now);
-	if (error || now.ended)
-		return error ? error : -ECONNRESET;
+	if (!error && now.ended && !tcp_closed_by_both(said->fd))
+		error = -ECONNRESET;
+	if (error)
+		return error;
 	error = line->tls ? recover_tls_count(said->fd, line, &now) : 0;
 	if (error)
 		return error;

@@ -87,7 +87,7 @@ static void take_one(int fd, struct window *w)
 		return;
 	say_where(fd, NOWHERE);
 	/* of a socket before: the place may be another connection's by now */
-	if (!recover_is_socket_of(fd, &line) || tcp_counts(fd, &now) || now.ended)
+	if (!recover_is_socket_of(fd, &line) || tcp_counts(fd, &now) || (now.ended && !tcp_closed_by_both(fd)))
 		return;
 	at = window_at(w, key_memory_offset(line.tls), tls_came_bytes());
 	if (at)
