@@ -195,8 +195,18 @@ void channel_flush_dirty(struct channel *ch);
 
 /* --- submit.c ------------------------------------------------------------------------------------------------------ */
 
+/* How many frames may be sent now. Where the host can go on with another process of the proxy one is set aside, for the
+ * MOVE that asks it: a host that sleeps, with its window full, could not be asked. */
+static inline uint32_t channel_credits(const struct channel *ch)
+{
+	uint32_t credits = xts_link_credits(&ch->link), for_move = ch->link.features & XTS_FEATURE_MOVE && !ch->move;
+
+	return credits > for_move ? credits - for_move : 0;
+}
 /* A transmit slot for one sequenced message, or false while frame credits or slots are missing. */
 bool channel_slot(struct channel *ch, struct xts_tx_slot *slot);
+/* The same for MOVE. */
+bool channel_slot_of_move(struct channel *ch, struct xts_tx_slot *slot);
 /* Gives it back unused. */
 void channel_abandon(struct channel *ch, const struct xts_tx_slot *slot);
 /* Seals and submits a sequenced message. */

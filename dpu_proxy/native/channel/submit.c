@@ -9,16 +9,24 @@
 /* the same for small messages: redis with 50 connections served 38,000 requests/s without and 42,000 with it */
 #define KICK_MESSAGES 8u
 
-bool channel_slot(struct channel *ch, struct xts_tx_slot *slot)
+static bool acquire(struct channel *ch, struct xts_tx_slot *slot)
 {
-	if (__builtin_expect(ch->gather.on, 0))
-		return gather_room(ch, slot);
-	if (!xts_link_credits(&ch->link))
-		return false;
 	if (!xts_queue_acquire(ch->queue, slot))
 		return true;
 	ch->slot_missing = true;
 	return false;
+}
+
+bool channel_slot(struct channel *ch, struct xts_tx_slot *slot)
+{
+	if (__builtin_expect(ch->gather.on, 0))
+		return gather_room(ch, slot);
+	return channel_credits(ch) && acquire(ch, slot);
+}
+
+bool channel_slot_of_move(struct channel *ch, struct xts_tx_slot *slot)
+{
+	return xts_link_credits(&ch->link) && acquire(ch, slot);
 }
 
 void channel_abandon(struct channel *ch, const struct xts_tx_slot *slot)

@@ -111,7 +111,7 @@ int move_ask_host(struct channel *ch, uint32_t within_ms)
 	struct xts_tx_slot slot;
 	int error = 0;
 
-	if (!channel_slot(ch, &slot))
+	if (!channel_slot_of_move(ch, &slot))
 		return -EAGAIN;
 	if (!ch->move)
 		error = move_begin(ch, within_ms);

@@ -13,7 +13,7 @@ bool share_has_news(const struct connection *l)
  * limit. */
 static int nearness(const struct connection *m)
 {
-	return !listener_has_room(m) ? 0 : !xts_link_credits(&m->channel->link) ? 1 : 2;
+	return !listener_has_room(m) ? 0 : !channel_credits(m->channel) ? 1 : 2;
 }
 
 /* Among these, members with fewer unanswered offers come first, and then those that have waited longest. */

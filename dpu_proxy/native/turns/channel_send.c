@@ -19,9 +19,8 @@ static bool quiet_no_more(const struct channel *ch)
 
 	if (!ch->quiet_frames)
 		return false;
-	return ch->quiet_frames >= CHANNEL_QUIET_FRAMES || acks >= ch->link.frame_window / 4 ||
-	       !xts_link_credits(&ch->link) || ch->slot_missing ||
-	       ch->worker->now_ns - ch->quiet_ns >= CHANNEL_QUIET_MS * UINT64_C(1000000);
+	return ch->quiet_frames >= CHANNEL_QUIET_FRAMES || acks >= ch->link.frame_window / 4 || !channel_credits(ch) ||
+	       ch->slot_missing || ch->worker->now_ns - ch->quiet_ns >= CHANNEL_QUIET_MS * UINT64_C(1000000);
 }
 
 static bool send_replies(struct channel *ch)
@@ -72,9 +71,9 @@ static bool send_ready(struct channel *ch)
 	uint64_t before = ch->link.stats.sent_frames;
 	uint32_t turns = 0;
 
-	if (xts_link_credits(&ch->link))
+	if (channel_credits(ch))
 		waiting_frames_missing(ch, false);
-	while (!list_empty(&ch->ready) && xts_link_credits(&ch->link) && turns++ < MESSAGES_PER_ROUND) {
+	while (!list_empty(&ch->ready) && channel_credits(ch) && turns++ < MESSAGES_PER_ROUND) {
 		struct connection *c = list_entry(list_pop(&ch->ready), struct connection, ready);
 
 		if (connection_send(c, MESSAGES_PER_TURN))
@@ -87,7 +86,7 @@ static bool send_ready(struct channel *ch)
 			break;
 		}
 	}
-	if (ch->slot_missing || !xts_link_credits(&ch->link))
+	if (ch->slot_missing || !channel_credits(ch))
 		waiting_frames_missing(ch, !list_empty(&ch->ready));
 	return ch->cut_short || ch->link.stats.sent_frames != before;
 }
@@ -105,7 +104,7 @@ static void send_fins_of(struct list *connections)
 /* A host may close many sockets and then sleep, with no frame free for the answers. Peers do not wait for that. */
 static void send_late_fins(struct channel *ch)
 {
-	if (!ch->late_fins || xts_link_credits(&ch->link))
+	if (!ch->late_fins || channel_credits(ch))
 		return;
 	ch->late_fins = false;
 	send_fins_of(&ch->ready);

@@ -38,7 +38,7 @@
 static uint32_t share_of(const struct channel *ch)
 {
 	uint32_t frame_bytes = ch->link.largest_message - XTS_GATHERED_BYTES, count = 1;
-	uint64_t share = (uint64_t)frame_bytes * xts_link_credits(&ch->link) / 2;
+	uint64_t share = (uint64_t)frame_bytes * channel_credits(ch) / 2;
 
 	for (struct list *node = ch->gather.asked.next; node != &ch->gather.asked && count < COUNTED_MAX;
 	     node = node->next)
@@ -79,7 +79,7 @@ static bool may_serve(struct channel *ch)
 {
 	const struct connection *c = list_entry(ch->gather.asked.next, struct connection, ready);
 
-	return kind_of(c)->shares_frames ? gather_has_room(ch) : xts_link_credits(&ch->link) > 0;
+	return kind_of(c)->shares_frames ? gather_has_room(ch) : channel_credits(ch) > 0;
 }
 
 bool gather_turn(struct channel *ch)

@@ -71,6 +71,14 @@ static void tend(struct stack *st)
 		xts_link_watch(&c->link, false, now);
 }
 
+/* How many frames it may send before it hears of us. It leaves one unused for MOVE (PROTOCOL.md, "Upgrade"). */
+static unsigned credits_of_proxy(const struct channel *c)
+{
+	unsigned credits = xts_link_peer_credits(&c->link), for_move = c->link.features & XTS_FEATURE_MOVE ? 1 : 0;
+
+	return credits > for_move ? credits - for_move : 0;
+}
+
 void channel_pump(struct stack *st)
 {
 	struct channel *c = st->channel;
@@ -87,7 +95,7 @@ void channel_pump(struct stack *st)
 	if (c)
 		c->looked_ns = now_coarse_ns();
 	if (c)
-		catch_up_begins(&c->catch_up, xts_link_peer_credits(&c->link));
+		catch_up_begins(&c->catch_up, credits_of_proxy(c));
 	for (int i = 0; c && i < FRAMES_A_PUMP; i++) {
 		uint32_t bytes;
 		enum xts_link_verdict verdict;
