@@ -181,6 +181,13 @@ class DeviceChannels:
         """The queues that workers have."""
         return {queue_id: worker for worker, queue_id in self._given}
 
+    def has_ended(self, queue_id: int) -> bool:
+        """The queue is there, whether a process has it or not."""
+        return False
+
+    def stays(self, queue_id: int) -> None:
+        """Workers have it again."""
+
     def life_fd(self, queue_id: int) -> int:
         """Pings tell of the end of a process."""
         return -1

@@ -374,6 +374,13 @@ class RdmaChannels:
         """The queues that workers have."""
         return {place.number: place.worker for place in self._places if place.worker and place.peer}
 
+    def has_ended(self, queue_id: int) -> bool:
+        """The queue is there, whether a process has it or not."""
+        return False
+
+    def stays(self, queue_id: int) -> None:
+        """Workers have it again."""
+
     def life_fd(self, queue_id: int) -> int:
         """What hangs up when nothing is carried any more."""
         life = self._places[queue_id].life

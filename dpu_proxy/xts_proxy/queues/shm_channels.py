@@ -59,6 +59,7 @@ class _Client:
     owner: Owner
     worker: RemoteWorker | None = None
     remove_at: float = 0.0  # by time.monotonic(), once released; 0: attached
+    leaves: bool = False  # workers have it no more, and another proxy may get it, or it comes back
 
     def close(self) -> None:
         """Closes what we have of its queue."""
@@ -199,6 +200,14 @@ class ShmChannels:
     def _attachment(self, queue_id: int) -> Attached | None:
         return next((a for a in self.endpoint.attachments if a.tag is self.clients[queue_id]), None)
 
+    def has_ended(self, queue_id: int) -> bool:
+        """Has its process? Then no other proxy takes it."""
+        return self._attachment(queue_id) is None
+
+    def stays(self, queue_id: int) -> None:
+        """Workers have it again."""
+        self.clients[queue_id].leaves = False
+
     def life_fd(self, queue_id: int) -> int:
         """The connection of its process; -1: it has ended."""
         attached = self._attachment(queue_id)
@@ -211,6 +220,7 @@ class ShmChannels:
     def describe(self, queue_id: int, piece: Moved) -> tuple[Channel, list[int]]:
         """What another proxy has to know of it, and descriptors, which stay ours."""
         client, attached = self.clients[queue_id], self._attachment(queue_id)
+        client.leaves = True
         geometry = client.area.end(PROXY).pack()
         channel = channel_of(queue_id, geometry, piece)
         if not attached:
@@ -440,6 +450,8 @@ class ShmChannels:
     def _reap_of(self, worker: RemoteWorker, released: list[_Client]) -> None:
         alive = set(worker.queue_ids())
         for client in released:
+            if client.leaves:
+                continue
             if client.queue_id not in alive:
                 self._forget(client)
             elif client.remove_at <= time.monotonic():

@@ -324,18 +324,23 @@ class Giving:
             await self._send(sockets, descriptors)
             return False
         channel, more = self._channels.describe(queue_id, piece)
-        await self._send(channel, [*descriptors, *more])
-        if await self._takes(queue_id) and await self._is_its_own(queue_id):
+        if not self._channels.has_ended(queue_id) and await self._offered(channel, [*descriptors, *more]):
             self._channels.gone(queue_id)
             if queue_id in self._channels.ends():
                 self._told.append(queue_id)
             close_all(descriptors)
             self.moved += 1
-        else:
+        else:  # also where its process ends meanwhile: so do its connections, here
             self._back(queue_id, one, channel, descriptors)
+            self._channels.stays(queue_id)
         for _, kept in one.kept:
             close_all(kept)
         return True
+
+    async def _offered(self, channel: Channel, descriptors: list[int]) -> bool:
+        """True: it is the new proxy's."""
+        await self._send(channel, descriptors)
+        return await self._takes(channel.queue_id) and await self._is_its_own(channel.queue_id)
 
     async def _send(self, said: Sockets | Channel, descriptors: list[int]) -> None:
         if self._broken:

@@ -72,6 +72,11 @@ class Queues:
     def describe(self, *_: Any) -> tuple[Channel, list[int]]:
         return CHANNEL, []
 
+    def has_ended(self, _: int) -> bool:
+        return False
+
+    def stays(self, _: int) -> None: ...
+
     def life_fd(self, _: int) -> int:
         return -1
 
