@@ -136,15 +136,14 @@ class StressLab(Lab):
 
 
 class StressCards(StressLab, CardLab):
-    """The same on two network cards, with zero copy at both ends. Frames that are lost between them are repeated: under
-    load some are, which ends a link else."""
+    """The same on two network cards, with zero copy at both ends. Nothing is repeated: no frame may be lost."""
 
 
 #: Queue -> its lab, and what that is raised with.
 LABS: Mapping[str, tuple[type[StressLab], Mapping[str, Any]]] = {
     "afxdp": (StressLab, {"queue": "afxdp", "queues": 2}),
     "shm": (StressLab, {"queue": "shm", "queues": 2}),
-    "cards": (StressCards, {"queue": "afxdp", "steering": "none", "mtu": 1500, "reliable": True}),
+    "cards": (StressCards, {"queue": "afxdp", "steering": "none", "mtu": 1500}),
 }
 
 

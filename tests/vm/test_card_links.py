@@ -4,16 +4,26 @@
 from __future__ import annotations
 
 import random
+import re
+import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
 from beds import card_queues
-from beds.card_queues import CardLinks, Cards
+from beds.card_queues import ENDS, WAIT_MS, CardLinks, Cards
 from beds.examples import examples
 from beds.kept_frames import KeptFrames
 from hypothesis.stateful import invariant, run_state_machine_as_test
+from xts_lab import netns
 from xts_messages.queues.afxdp import NO_DROPS, drops_of
+from xts_messages.queues.queue import Queue
 from xts_messages.queues.queue_kinds import QueueOptions
+
+#: xts_parts_wrap(): packets of a frame.
+PARTS_MAX = 8
+BURSTS = 20
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +66,43 @@ def test_a_receiver_that_reads_nothing_is_never_overrun(cards: Cards, window: in
             assert end.up and end.delivered == other.sent and len(end.delivered) > links.window
             assert end.queue.stats.rx_invalid == end.queue.stats.tx_lost == 0
             assert drops_of(int(end.queue.native.wait_fd)) == NO_DROPS
+
+
+def asked_for_buffers(cards: Cards, end: str) -> int:
+    """How often the card has asked the driver to say when there are buffers again, as it had none for what came."""
+    with netns.inside(end):
+        command = ["ethtool", "-S", cards.names[end]]
+        told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = re.search(r"rx_kicks: (\d+)", told) or re.search(r"rx0_kicks: (\d+)", told)
+    assert found, told
+    return int(found[1])
+
+
+def submit(queue: Queue, frame: bytes) -> None:
+    """Slots come back some time after their frames have arrived."""
+    deadline = time.monotonic() + WAIT_MS / 1000
+    while True:
+        with suppress(BlockingIOError):
+            return queue.submit(frame)
+        assert time.monotonic() < deadline, "no slot comes back"
+        queue.kick()
+
+
+def test_the_card_has_buffers_for_all_that_may_come(cards: Cards) -> None:
+    """Its driver takes them when frames arrive, and so has not noticed yet which were given back since. One that runs
+    out of them drops frames; this one has them wait in the wire, and be overtaken."""
+    with ExitStack() as stack:
+        host, device = (cards.opened(end, stack, "on", True) for end in ENDS)
+        burst, asked = host.frame_window * PARTS_MAX, 0
+        for turn in range(BURSTS):
+            numbers = range(turn * burst, (turn + 1) * burst)
+            for number in numbers:
+                submit(host, host.peer_mac + host.local_mac + b"\x85\x5b\7\0" + number.to_bytes(1200, "big"))
+            while not host.kick():
+                pass
+            frames = [device.wait(WAIT_MS) for _ in numbers]
+            assert [int.from_bytes(bytes(frame)[16:], "big") for frame in frames] == list(numbers)
+            for frame in frames:  # only now, as a sender may have used up its window
+                frame.recycle()
+            asked = asked or asked_for_buffers(cards, "dpu")
+        assert asked_for_buffers(cards, "dpu") == asked

@@ -357,14 +357,29 @@ static const struct xts_queue_ops afxdp_ops = {
 	.struct_bytes = sizeof(struct afxdp_queue),
 };
 
-/* The chunks for frames that are kept longer than their credit. A received chunk holds XTS_FRAME_BYTES_SINGLE bytes. */
+/* Of the largest frame. A received chunk holds XTS_FRAME_BYTES_SINGLE bytes. */
+static uint32_t afxdp_frame_chunks(const struct xts_attach_reply *g)
+{
+	return xts_parts_needed(g->largest_message) ?
+		       XTS_PARTS_MAX :
+		       (g->largest_message + XTS_FRAME_BYTES_SINGLE - 1) / XTS_FRAME_BYTES_SINGLE;
+}
+
+/* The chunks for frames that are kept longer than their credit. */
 static int afxdp_kept(const struct xts_attach_reply *g)
 {
-	uint32_t chunks = xts_parts_needed(g->largest_message) ?
-				  XTS_PARTS_MAX :
-				  (g->largest_message + XTS_FRAME_BYTES_SINGLE - 1) / XTS_FRAME_BYTES_SINGLE;
+	return xts_queue_kept_of(g->rx_chunks, g->frame_window, afxdp_frame_chunks(g));
+}
 
-	return xts_queue_kept_of(g->rx_chunks, g->frame_window, chunks);
+/* Those of them that are for keeping: with zero copy the card has as many as the window (afxdp_open.c), unless an older
+ * program has opened the queue. */
+static uint32_t afxdp_kept_max(const struct xts_attach_reply *g, bool zero_copy)
+{
+	uint32_t kept = (uint32_t)afxdp_kept(g), cards = zero_copy ? g->frame_window * afxdp_frame_chunks(g) : 0;
+
+	if (kept >= cards)
+		kept -= cards;
+	return kept < XTS_QUEUE_KEPT_MAX ? kept : XTS_QUEUE_KEPT_MAX;
 }
 
 /* A queue with several buffers a frame has them for parts, too, whatever packets the other end can receive. */
@@ -467,9 +482,7 @@ static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_a
 	q->base.ops = &afxdp_ops;
 	q->base.largest_message = g->largest_message;
 	q->base.frame_window = g->frame_window;
-	q->base.kept_max = (uint32_t)afxdp_kept(g);
-	if (q->base.kept_max > XTS_QUEUE_KEPT_MAX)
-		q->base.kept_max = XTS_QUEUE_KEPT_MAX;
+	q->base.kept_max = afxdp_kept_max(g, q->zero_copy);
 	q->base.traits = xts_queue_afxdp.traits | afxdp_traits(g);
 	q->base.tx_slots = g->tx_slots;
 	q->base.wait_fd = xsk_fd;

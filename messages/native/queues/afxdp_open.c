@@ -85,12 +85,16 @@ static int interface_frame_bytes(uint32_t ifindex)
 	return result;
 }
 
-/* Sizes for a frame window: there are buffers for every frame of the window and of the control reserve, in each
- * direction. */
+/*
+ * Sizes for a frame window: there are buffers for every frame of the window and of the control reserve, in each
+ * direction. With zero copy there are as many again for receiving. The driver takes them out of the fill ring when it
+ * handles what has arrived, and not when they are given back. So what the receiver has just freed, and the sender may
+ * use, is not with the card yet; the card then has those that were not in use.
+ */
 static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_options *options, bool single_chunk)
 {
 	uint32_t window = options->frame_window, packets = 1;
-	uint32_t needed;
+	uint32_t needed, received;
 	int frame_bytes = interface_frame_bytes(options->ifindex);
 
 	if (frame_bytes < 0)
@@ -120,7 +124,10 @@ static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_optio
 		g->largest_message = options->buffers_max * XTS_FRAME_BYTES_SINGLE;
 	g->slot_bytes = single_chunk ? XTS_CHUNK_BYTES : XTS_AFXDP_SLOT_BYTES;
 	g->tx_slots = window * packets + XTS_CONTROL_RESERVE;
-	g->rx_chunks = window * (single_chunk ? packets : 16) + options->kept_max + XTS_CONTROL_RESERVE;
+	received = window * (single_chunk ? packets : 16);
+	g->rx_chunks = received + options->kept_max + XTS_CONTROL_RESERVE;
+	if (options->zero_copy)
+		g->rx_chunks += received;
 	needed = g->tx_slots * (g->slot_bytes / XTS_CHUNK_BYTES);
 	if (needed < g->rx_chunks)
 		needed = g->rx_chunks;
