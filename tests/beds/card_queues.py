@@ -93,8 +93,8 @@ class CardLinks(DistantLinks):
 
 
 def interfaces(kind: str) -> dict[str, str]:
-    """By their ends; empty where the machine does not have both."""
-    found = {(folder / "address").read_text().strip(): folder.name for folder in Path("/sys/class/net").glob("e*")}
+    """By their ends, whatever a lab has called them; empty where the machine does not have both."""
+    found = {file.read_text().strip(): file.parent.name for file in Path("/sys/class/net").glob("*/address")}
     wanted = macs(kind)
     return {end: found[mac] for end, mac in wanted.items()} if set(wanted.values()) <= found.keys() else {}
 

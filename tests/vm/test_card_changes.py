@@ -17,6 +17,7 @@ from beds.card_lab import MACS, ZeroCopyLab, found, missing
 from beds.echo_server import ECHO
 from beds.lab import skip_without_lab
 from beds.operated_proxy import wait
+from beds.patience import SLOWER
 from beds.refused_interface import refusal_of_agent
 from beds.transfer import TRANSFER
 from xts_lab import lab as lab_module
@@ -25,7 +26,7 @@ from xts_proxy.status import control_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
-BACK_S = 120.0  # the processor is emulated
+BACK_S, COMMAND_S, TRANSFER_S = 24.0 * SLOWER, 12.0 * SLOWER, 40.0 * SLOWER
 HOST, DEVICE = topology.HOST_XTS, topology.DPU_XTS
 ENDS = pytest.mark.parametrize("end", [HOST, DEVICE], ids=["host", "device"])
 
@@ -57,7 +58,7 @@ def port(lab: ZeroCopyLab) -> Iterator[str]:
 
 
 def done(lab: ZeroCopyLab, end: topology.End, *words: str) -> subprocess.CompletedProcess[str]:
-    return lab.run(end.role, list(words), capture_output=True, text=True, timeout=60)
+    return lab.run(end.role, list(words), capture_output=True, text=True, timeout=COMMAND_S)
 
 
 def transfer(lab: ZeroCopyLab, port: str, end: topology.End, *commands: str) -> list[int]:
@@ -68,7 +69,9 @@ def transfer(lab: ZeroCopyLab, port: str, end: topology.End, *commands: str) -> 
         stack.callback(program.kill)
         assert program.stdout and program.stdout.readline() == "begun\n"
         statuses = [done(lab, end, *command.split()).returncode for command in commands]
-        assert program.communicate("\n", timeout=200)[0] == "as it was sent\n", lab.tail("agent") + lab.tail("proxy")
+        assert program.communicate("\n", timeout=TRANSFER_S)[0] == "as it was sent\n", lab.tail("agent") + lab.tail(
+            "proxy"
+        )
     return statuses
 
 
@@ -77,7 +80,7 @@ def serves(lab: ZeroCopyLab, port: str) -> None:
 
     def answered() -> bool:
         command = [sys.executable, "-c", TRANSFER, port]
-        asked = lab.run("host", command, input="\n", capture_output=True, text=True, timeout=200)
+        asked = lab.run("host", command, input="\n", capture_output=True, text=True, timeout=TRANSFER_S)
         return asked.stdout.endswith("as it was sent\n")
 
     wait(answered, f"service:\n{lab.tail('agent')}{lab.tail('proxy')}", BACK_S)
@@ -199,5 +202,5 @@ def virtio_of(mac: str) -> str:
 def test_what_is_made_of_cards(lab: ZeroCopyLab, kind: str, words: str) -> None:
     more = {"vlan": ["link", "eth0", "name", "other0", "type", "vlan", "id", "5"], "bond": ["other0", "type", "bond"]}
     subprocess.run(["modprobe", "-a", "8021q", "bonding"], check=False)
-    answer = refusal_of_agent(lab, more[kind], 60)
+    answer = refusal_of_agent(lab, more[kind], COMMAND_S)
     assert answer.returncode == 2 and f"other0 {words}" in answer.stderr
