@@ -44,8 +44,12 @@ SECOND = "xts-proxy@second"
 SECOND_CONFIGURATION, SECOND_CONTROL = "/etc/xts/xts-proxy-second.toml", "/run/xts/second.sock"
 #: The machine is some 20 times slower than this one, and its tests share this one's cores.
 BOOT_S, COMMAND_S = 120.0 * EMULATED, 24.0 * EMULATED
+#: systemd's own: an answer to systemctl, and the start of a unit that does not say.
+BUS_S, UNIT_S = 25.0 * EMULATED, 90.0 * EMULATED
+UNITS = ("xts-proxy", "xts-proxy@", "xts-bluefield")
 
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x400454CA, 0x0002, 0x1000, 0x4000
+SLOW_UNIT = f"[Service]\nTimeoutStartSec={UNIT_S:g}\nEnvironment=SYSTEMD_BUS_TIMEOUT={BUS_S:g}\n"
 
 
 def tap(namespace: str, name: str) -> int:
@@ -114,7 +118,8 @@ class Dpu:
         command = [str(TOP / "tests/arm64/boot"), "--machine", str(machine)]
         for card in cards:
             command += card.split("=", 1)
-        command += [str(ROOT), "/usr/bin/python3", "/run/machine/serve_requests.py", "/run/machine/requests"]
+        command += [str(ROOT), "/usr/bin/env", f"SYSTEMD_BUS_TIMEOUT={BUS_S:g}"]  # of systemctl there
+        command += ["/usr/bin/python3", "/run/machine/serve_requests.py", "/run/machine/requests"]
         self._log = stack.enter_context((self.folder / "log").open("w"))
         self._process = subprocess.Popen(
             command, pass_fds=taps, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL, process_group=0
@@ -162,6 +167,11 @@ class Dpu:
         self.key = self.folder / "token.key"
         self.key.touch(0o600)
         self.key.write_text(key)
+        for unit in UNITS:
+            folder = f"/run/systemd/system/{unit}.service.d"
+            self.run("mkdir", "-p", folder)
+            self.write(f"{folder}/slow.conf", SLOW_UNIT)
+        self.run("systemctl", "daemon-reload")
         self.set_keys(queue="afxdp", interface="xts0", peer_mac=mac_of(HOST_INTERFACE), queues="0", token_key=TOKEN_KEY)
         self.run("systemctl", "restart", "xts-proxy", check=False)
         assert self.run("systemctl", "is-active", "xts-proxy", check=False) == "active\n", self.journal()
