@@ -1,9 +1,10 @@
-"""`xts doctor` names an interface that loses frames, and what to do."""
+"""`xts doctor` names an interface that loses frames, or whose ring is too short, and what to do."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from xts_socket.cli.checks import wire
 
 
@@ -23,3 +24,28 @@ def test_losses_and_the_setting(tmp_path: Path) -> None:
     assert (check.level, check.name) == ("warn", "wire of xts0")
     assert check.found == "frames were lost: rx_missed_errors 3, rx_crc_errors 1"
     assert "reliable" in check.mend
+
+
+ZERO_COPY, COPY_MODE = "zero copy: the driver has it", "copy mode: the driver has no zero copy"
+
+
+@pytest.mark.parametrize(
+    ("copying", "mtu", "buffers", "warned"),
+    [
+        (ZERO_COPY, 1500, 256, False),
+        (ZERO_COPY, 1500, 224, False),
+        (ZERO_COPY, 1500, 128, True),
+        (COPY_MODE, 1500, 128, False),  # the kernel takes what the card has received
+        (ZERO_COPY, 3826, 128, False),  # a message is one packet
+        ("", 1500, 128, False),  # an older agent
+    ],
+)
+def test_a_ring_that_is_shorter_than_what_may_come(copying: str, mtu: int, buffers: int, warned: bool) -> None:
+    found = list(wire.ring("xts0", copying, mtu, buffers))
+    assert [(check.level, check.name) for check in found] == ([("warn", "ring of xts0")] if warned else [])
+    assert all("128 buffers" in check.found and "ethtool -G xts0" in check.mend for check in found)
+
+
+def test_an_interface_whose_driver_does_not_say() -> None:
+    with pytest.raises(OSError):
+        wire.buffers_of("lo")
