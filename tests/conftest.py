@@ -32,6 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     stretched_limits.of_labs()
+    stretched_limits.of_own_proxies()
     stretched_limits.of_tests(config)
 
 

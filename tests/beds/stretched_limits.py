@@ -1,4 +1,5 @@
-"""Limits that are not the beds' own, on a machine that is slower than most (patience.py): pytest's, and a lab's."""
+"""Limits that are not the beds' own, on a machine that is slower than most (patience.py): pytest's, a lab's, and those
+of a proxy of one's own (the fixtures of xts_pytest)."""
 
 from __future__ import annotations
 
@@ -6,15 +7,22 @@ from collections.abc import Iterable
 
 import pytest
 from xts_lab import lab
+from xts_socket import _dev_proxy
 
 from beds.patience import SLOWER
 
 _LAB_START_S = lab.START_TIMEOUT_S
+_OWN_START_S = _dev_proxy._START_S
 
 
 def of_labs() -> None:
     """Of this process: a lab has a time-out of its own, and knows no tests."""
     lab.START_TIMEOUT_S = _LAB_START_S * SLOWER
+
+
+def of_own_proxies() -> None:
+    """As of_labs()."""
+    _dev_proxy._START_S = _OWN_START_S * SLOWER
 
 
 def of_tests(config: pytest.Config) -> None:

@@ -11,6 +11,7 @@ import pytest
 from beds import dpu_machine
 from beds.dpu_machine import NET, SERVER_ADDRESS, Dpu, entered
 from beds.dpu_programs import PORT, PROGRAMS
+from beds.patience import EMULATED
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +19,7 @@ def dpu() -> Iterator[Dpu]:
     faulthandler.cancel_dump_traceback_later()  # that this one waits for minutes is no riddle
     if not (dpu_machine.ROOT / "etc").is_dir():
         command = [dpu_machine.TOP / "tests/arm64/run", "--root"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=720 * EMULATED, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     with Dpu() as made:
         yield made

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 import xts_socket
 from beds.authority import Authority
+from beds.patience import SLOWER
 from beds.ulp_tls import client_context, server_context
 from xts_lab.lab import Lab
 from xts_socket import Lines, Reason, Tls, UlpError
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
-DEADLINE_S = 20.0
+DEADLINE_S = 20.0 * SLOWER
 STANDARD = socket.socket
 EVERYTHING = "use xts tcp_client *:*\nuse xts tcp_server *:*\n"
 #: The server is at 127.0.0.1, and offloading is possible elsewhere only: sockets are not decided before they connect.

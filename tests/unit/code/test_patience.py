@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from beds.patience import VARIABLE, factor
+from suite.named_sets import NAMED
 
 TOP = Path(__file__).resolve().parents[3]
 PRODUCT = ("messages", "host_lib", "dpu_proxy", "bpf", "deploy")
@@ -22,6 +23,12 @@ OF_THE_TEST = {
     "wire_view.py": {"SETTLE_S"},  # for how long nothing may come
     "pair.py": {"NS_PER_S"},
 }
+#: What runs on emulated processors as it is: files that a named set has, and those for an emulated machine only.
+ON_SLOW_MACHINES = {
+    *(TOP / word.partition("::")[0] for one in NAMED.values() for part in one.parts for word in part.arguments
+      if word.startswith("tests/")),
+    *(TOP / "tests" / "dpu").glob("*.py"),
+}  # fmt: skip
 
 
 def test_what_is_no_factor() -> None:
@@ -61,9 +68,11 @@ def limits(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
             yield ast.unparse(node), node.right
 
 
-@pytest.mark.parametrize("path", sorted((TOP / "tests" / "beds").glob("*.py")), ids=lambda path: path.name)
-def test_each_time_of_a_bed_grows(path: Path) -> None:
-    """A number of seconds is multiplied where it stands."""
+@pytest.mark.parametrize(
+    "path", sorted({*(TOP / "tests" / "beds").glob("*.py"), *ON_SLOW_MACHINES}), ids=lambda path: path.name
+)
+def test_each_time_grows(path: Path) -> None:
+    """Of beds, and of tests for slow machines: a number of seconds is multiplied where it stands."""
     tree, rest = ast.parse(path.read_text()), OF_THE_TEST.get(path.name, set())
     found = [*constants(tree), *limits(tree)]
     assert not [name for name, value in found if name not in rest and _is_number(value)]
@@ -85,9 +94,10 @@ def test_marked(request):
 
 def test_others(request):
     from xts_lab import lab
+    from xts_socket import _dev_proxy
     config = request.config
     assert (config._env_timeout, config.getini("faulthandler_timeout")) == ({limit}, "{dumped}")
-    assert lab.START_TIMEOUT_S == {lab}
+    assert (lab.START_TIMEOUT_S, _dev_proxy._START_S) == ({lab}, {own})
 """
 
 
@@ -96,7 +106,9 @@ def test_limits_of_tests_grow(times: str, told: tuple[str, ...], tmp_path: Path)
     by = int(times)
     program = tmp_path / "test_limits.py"
     program.write_text(
-        LIMITS.format(marked=30.0 * by, limit=120.0 * by, dumped=100.0 * by if by > 1 else "100.0", lab=20.0 * by)
+        LIMITS.format(
+            marked=30.0 * by, limit=120.0 * by, dumped=100.0 * by if by > 1 else "100.0", lab=20.0 * by, own=30.0 * by
+        )
     )
     # the conftest of all tests is loaded, as for a file of theirs
     options = ["-p", "no:cacheprovider", "-p", "conftest", "-q", "-c", TOP / "pyproject.toml", *told]
