@@ -8,6 +8,7 @@ import mmap
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -53,8 +54,11 @@ def bound(interface: str, flags: int) -> tuple[int, int]:
         for ring in (FILL_RING, COMPLETION_RING, RX_RING, TX_RING):
             xsk.setsockopt(SOL_XDP, ring, ENTRIES)
         where = struct.pack("HHIII", AF_XDP, flags, socket.if_nametoindex(interface), 0, 0)
-        libc = ctypes.CDLL(None, use_errno=True)
-        failed = libc.bind(xsk.fileno(), where, len(where))
+        libc, deadline = ctypes.CDLL(None, use_errno=True), time.monotonic() + card_queues.BACK_S
+        while failed := libc.bind(xsk.fileno(), where, len(where)):  # a queue is busy for a moment after its socket
+            if ctypes.get_errno() != errno.EBUSY or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
         return ctypes.get_errno() if failed else 0, xsk.getsockopt(SOL_XDP, OPTIONS)
 
 
