@@ -38,10 +38,8 @@ static int go_on(struct channel *trunk, struct move_expected *e)
 		xts_link_replace(&ch->link, e->of.epoch, e->of.ticket);
 	else
 		xts_link_expect(&ch->link, e->of.epoch);
-	if (e->of.ended) {
+	if (e->of.ended)
 		xts_link_fail(&ch->link, e->of.ended);
-		channel_link_closed(ch); /* no frame will say so */
-	}
 	return 0;
 }
 

@@ -194,6 +194,15 @@ static void take_over_costs(struct channel *ch)
 	ch->link.config.sockets_max = channel_sockets_max(tenant);
 }
 
+/* Of the processes behind a relay, which go on with it, those that have ended: a frame that was received again said so,
+ * and no other will. */
+static void end_those_of_before(struct channel *trunk)
+{
+	for (struct channel *ch = NULL; (ch = relay_next(trunk, ch));)
+		if (ch->moved_epoch && ch->link.state == XTS_LINK_DOWN && ch->link.error)
+			channel_link_closed(ch);
+}
+
 void channel_link_opened(struct channel *ch)
 {
 	channel_end_epoch(ch, false);            /* the process ended without GOODBYE */
@@ -216,6 +225,8 @@ void channel_link_opened(struct channel *ch)
 	if (ch->link.features & XTS_FEATURE_RELAY && (relay_open(ch) || move_expected_come(ch))) {
 		xts_link_fail(&ch->link, ENOMEM);
 		channel_end_epoch(ch, true);
+	} else if (ch->relayed.mux) {
+		end_those_of_before(ch);
 	}
 }
 
