@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from beds.patience import SLOWER
 from beds.script_outcomes import Outcomes
 from beds.shm_proxy import ShmProxy, library
 from system.sockets.programs.library_scripts import SCRIPTS
@@ -93,7 +94,7 @@ def test_death_of_the_proxy_ends_every_call_and_it_can_come_back(tmp_path: Path)
                 process.stdin.flush()
                 assert process.stdout.readline() == "dead\n", process.stderr.read()
                 proxy.start()
-                _, complaint = process.communicate("back\n", timeout=30)
+                _, complaint = process.communicate("back\n", timeout=30 * SLOWER)
                 assert process.returncode == 0, complaint
             finally:
                 process.kill()
@@ -114,7 +115,7 @@ for _ in range(2):
 """
     done = subprocess.run(
         [sys.executable, "-c", program], env=proxy.environment(**{name: value}),
-        capture_output=True, text=True, timeout=20, check=False,
+        capture_output=True, text=True, timeout=20 * SLOWER, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == f"libxts: {name}={value}: must be {BY_NAME[name].allowed}\n"
