@@ -454,7 +454,7 @@ class Agent:
             pool.refill()
             if pool is home and not pool.exhausted():
                 raise NotReady
-        if not all(pool.exhausted() for pool in pools):
+        if not all(pool.exhausted() for pool in pools) or any(pool.gone_unsaid() for pool in pools):
             raise NotReady
         raise OSError(errno.EUSERS, self._all_in_use())
 

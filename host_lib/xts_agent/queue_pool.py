@@ -57,6 +57,8 @@ PATIENCE_S = 1.0
 FIRST_PATIENCE_S = 0.1
 #: For how long it counts that a kept queue was found busy.
 FOUND_S = 0.2
+#: How long the opener may take to notice that the interface is gone.
+GONE_S = 1.0
 #: How long the opener may take for a request that it carries out at once, and at the beginning and the end.
 ANSWER_S = 1.0
 BEGIN_S = 20.0
@@ -125,6 +127,7 @@ class Pool:
     _asked: int = field(default=0, init=False)  # the number of the last request
     _late: set[int] = field(default_factory=set, init=False)  # requests whose answers were due
     _begin_problem: str = field(default="", init=False)  # why the last opener could not begin
+    _gone_at: float = field(default=0.0, init=False)  # since when the interface is not there; 0: it is
     _arrived: deque[Answer] = field(default_factory=deque, init=False)
 
     def __post_init__(self) -> None:
@@ -271,6 +274,16 @@ class Pool:
     def exhausted(self) -> bool:
         """Are all queues held by processes, or useless, so that waiting for one is pointless?"""
         return bool(self.problem) or sum(not slot.is_held() for slot in self._carrying()) <= self.reserved
+
+    def gone_unsaid(self) -> bool:
+        """Is the interface gone, and the opener has yet to say so? That takes a moment; what lasts longer is a name."""
+        try:
+            socket.if_nametoindex(self.interface)
+        except OSError:
+            self._gone_at = self._gone_at or time.monotonic()
+            return not self.problem and time.monotonic() < self._gone_at + GONE_S
+        self._gone_at = 0.0
+        return False
 
     def release(self, slot: Slot) -> None:
         """Stops admitting frames on a USED queue that was given to a process, and sends the proxy GOODBYE for it."""

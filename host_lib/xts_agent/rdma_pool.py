@@ -64,6 +64,10 @@ class RdmaPool(Pool):
         """No process gets a queue."""
         return True
 
+    def gone_unsaid(self) -> bool:
+        """It has no network interface."""
+        return False
+
     def left(self, epoch: int, queue_id: int) -> Slot | None:
         """The queue, if it is the one that a relay of an earlier agent has."""
         [slot] = self.slots

@@ -28,6 +28,9 @@ class NoPool:
     def exhausted(self) -> bool:
         return True
 
+    def gone_unsaid(self) -> bool:
+        return False
+
     def release(self, slot: Any) -> None:
         self.released.append(slot)
 
