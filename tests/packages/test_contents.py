@@ -66,8 +66,7 @@ def test_the_programs_that_the_configuration_names_are_there(unpacked: Path) -> 
     named = re.findall(r'(?m)^#?object = "(/\S+)"', (unpacked / "etc/xts/xts-proxy.toml").read_text())
     assert len(named) > 1
     for path in named:
-        link = unpacked / path.lstrip("/")
-        assert (unpacked / str(link.readlink()).lstrip("/")).is_file(), path
+        assert (unpacked / path.lstrip("/")).is_file(), path
 
 
 def test_cmake_and_pkg_config_find_the_library(unpacked: Path) -> None:
