@@ -16,16 +16,12 @@ from typing import Any
 
 import pytest
 from beds import tls_programs
-from beds.authority import Authority, Issued
-from beds.operated_proxy import Proxy, running, wait
-from beds.operated_tls import identity
+from beds.authority import Issued
+from beds.operated_proxy import Proxy, wait
 from beds.ready import listens
+from beds.tls_peers import AUTHORITY, DEADLINE_S, MANY, PATTERNS, SIZES, asked, line_of, proxy_in
 from xts_lab.free_ports import free_port
 
-PROGRAM = Path(__file__).with_name("programs") / "tls_patterns.py"
-AUTHORITY = Authority()
-OWN = AUTHORITY.issue("localhost")
-DEADLINE_S = 60.0
 #: GnuTLS's name, and OpenSSL's in TLS 1.2 and 1.3.
 CIPHERS = {
     "AES-128-GCM": ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_AES_128_GCM_SHA256"),
@@ -33,9 +29,7 @@ CIPHERS = {
     "CHACHA20-POLY1305": ("ECDHE-ECDSA-CHACHA20-POLY1305", "TLS_CHACHA20_POLY1305_SHA256"),
     "AES-128-CCM": ("ECDHE-ECDSA-AES128-CCM", "TLS_AES_128_CCM_SHA256"),
 }
-SIZES = (0, 1, 2, 511, 512, 1000, 16383, 16384, 16385, 40_000, 200_000)
 VERSIONS = {"1.2": 0x0303, "1.3": 0x0304}
-MANY = [pytest.param(30, id="some"), pytest.param(2000, id="many", marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
 
 
 @contextmanager
@@ -47,16 +41,9 @@ def place() -> Iterator[tuple[Path, Proxy]]:
     with tempfile.TemporaryDirectory(prefix="xts-gnutls-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        (folder / "roots.pem").write_bytes(AUTHORITY.certificate)
         ciphers = [":".join(names) for names in zip(*CIPHERS.values(), strict=True)]
-        text = f'[tls]\nciphers = "{ciphers[0]}"\nciphersuites = "{ciphers[1]}"\n' + identity(folder, "own", OWN)
-        text += f'[[tls.trust]]\nname = "lab"\nfile = "{folder}/roots.pem"\n'
-        with running(folder, text) as proxy:
+        with proxy_in(folder, ciphers=ciphers[0], ciphersuites=ciphers[1]) as proxy:
             yield folder, proxy
-
-
-def says(process: subprocess.Popen[str]) -> str:
-    return tls_programs.says(process, DEADLINE_S).strip()
 
 
 def by_their_client(folder: Path, port: int, chance: random.Random) -> str:
@@ -85,11 +72,11 @@ def by_their_client(folder: Path, port: int, chance: random.Random) -> str:
 @pytest.mark.parametrize("count", MANY)
 def test_their_client(count: int) -> None:
     chance = random.Random(32)
-    with place() as (folder, proxy), tls_programs.program(proxy, "serve", path=PROGRAM) as served:
-        port = int(says(served))
+    with place() as (folder, proxy), tls_programs.program(proxy, "serve", path=PATTERNS) as served:
+        port = int(line_of(served))
         for _ in range(count):
             what = by_their_client(folder, port, chance)
-            assert says(served) == "ok", what
+            assert line_of(served) == "ok", what
         assert proxy.status()["tls"]["carried_ours"] == count
 
 
@@ -131,11 +118,9 @@ def test_their_server(count: int) -> None:
     with ExitStack() as stack:
         folder, proxy = stack.enter_context(place())
         port = stack.enter_context(their_server(folder, AUTHORITY.issue("localhost")))
-        client = stack.enter_context(tls_programs.program(proxy, "connect", str(port), path=PROGRAM))
-        assert client.stdin
+        client = stack.enter_context(tls_programs.program(proxy, "connect", str(port), path=PATTERNS))
         for _ in range(count):
             how = to_their_server(chance)
-            client.stdin.write(json.dumps(how) + "\n")
-            client.stdin.flush()
-            assert says(client) == "ok", how
+            asked(client, how)
+            assert line_of(client) == "ok", how
         assert proxy.status()["tls"]["carried_ours"] == count

@@ -15,16 +15,11 @@ from typing import Any
 
 import pytest
 from beds import tls_programs
-from beds.authority import Authority
-from beds.operated_proxy import Proxy, running
-from beds.operated_tls import identity
+from beds.operated_proxy import Proxy
 from beds.patience import SLOWER
+from beds.tls_peers import MANY, OWN, PATTERNS, SIZES, asked, line_of, proxy_in
 
 PROGRAMS = Path(__file__).with_name("programs")
-PATTERNS = PROGRAMS / "tls_patterns.py"
-AUTHORITY = Authority()
-OWN = AUTHORITY.issue("localhost")
-DEADLINE_S = 60.0 * SLOWER
 TLS_1_2, TLS_1_3 = 0x0303, 0x0304
 #: Of TLS 1.2, by OpenSSL's name: its number. Go has no CCM. That of 1.3 is chosen by Go (AES-128-GCM here, as a rule).
 CIPHERS = {
@@ -33,9 +28,7 @@ CIPHERS = {
     "ECDHE-ECDSA-CHACHA20-POLY1305": 0xCCA9,
 }
 SUITES = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
-SIZES = (0, 1, 2, 511, 512, 1000, 16383, 16384, 16385, 40_000, 200_000)
 PIECES = (1, 100, 1400, 16384, 16385, 60_000)
-MANY = [pytest.param(30, id="some"), pytest.param(2000, id="many", marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +48,9 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[tuple[Path, Proxy]]:
     """A proxy that has and trusts the authority's, and their files."""
-    (tmp_path / "roots.pem").write_bytes(AUTHORITY.certificate)
     (tmp_path / "their.pem").write_bytes(OWN.certificate)
     (tmp_path / "their.key").write_bytes(OWN.key)
-    text = f'[tls]\nciphers = "{":".join(CIPHERS)}"\n' + identity(tmp_path, "own", OWN)
-    text += f'[[tls.trust]]\nname = "lab"\nfile = "{tmp_path}/roots.pem"\n'
-    with running(tmp_path, text) as proxy:
+    with proxy_in(tmp_path, ciphers=":".join(CIPHERS)) as proxy:
         yield tmp_path, proxy
 
 
@@ -71,16 +61,6 @@ def theirs(command: list[str]) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
-
-
-def line_of(process: subprocess.Popen[str]) -> str:
-    return tls_programs.says(process, DEADLINE_S).strip()
-
-
-def asked(process: subprocess.Popen[str], what: dict[str, Any]) -> None:
-    assert process.stdin
-    process.stdin.write(json.dumps(what) + "\n")
-    process.stdin.flush()
 
 
 def wish(folder: Path, chance: random.Random) -> tuple[dict[str, Any], bytes]:

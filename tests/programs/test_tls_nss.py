@@ -14,17 +14,11 @@ from typing import Any
 
 import pytest
 from beds import tls_programs
-from beds.authority import Authority
-from beds.operated_proxy import Proxy, running, wait
-from beds.operated_tls import identity
-from beds.patience import SLOWER
+from beds.operated_proxy import Proxy, wait
 from beds.ready import listens
+from beds.tls_peers import DEADLINE_S, MANY, PATTERNS, SIZES, asked, line_of, proxy_in
 from xts_lab.free_ports import free_port
 
-PATTERNS = Path(__file__).with_name("programs") / "tls_patterns.py"
-AUTHORITY = Authority()
-OWN = AUTHORITY.issue("localhost")
-DEADLINE_S = 60.0 * SLOWER
 #: Of each version: OpenSSL's name and number. NSS has no CCM.
 CIPHERS = {
     "tls1.2": {
@@ -39,8 +33,6 @@ CIPHERS = {
     },
 }
 NUMBERS = {"tls1.2": 0x0303, "tls1.3": 0x0304}
-SIZES = (0, 1, 2, 511, 512, 1000, 16383, 16384, 16385, 40_000, 200_000)
-MANY = [pytest.param(30, id="some"), pytest.param(2000, id="many", marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
 
 
 @pytest.fixture
@@ -49,23 +41,16 @@ def place(tmp_path: Path) -> Iterator[tuple[Path, Proxy]]:
     for name in ("tstclnt", "selfserv", "certutil", "pk12util", "openssl"):
         if not shutil.which(name):
             pytest.skip(f"{name} is not installed (libnss3-tools, openssl)")
-    (tmp_path / "roots.pem").write_bytes(AUTHORITY.certificate)
-    text = f'[tls]\nciphers = "{":".join(CIPHERS["tls1.2"])}"\n' + identity(tmp_path, "own", OWN)
-    text += f'[[tls.trust]]\nname = "lab"\nfile = "{tmp_path}/roots.pem"\n'
-    (tmp_path / "db").mkdir()
-    for command in (
-        "certutil -N -d sql:db --empty-password",
-        "certutil -A -d sql:db -n ca -t C,, -i roots.pem",
-        "openssl pkcs12 -export -in own.pem -inkey own.key -name own -passout pass: -out own.p12",
-        "pk12util -i own.p12 -d sql:db -W ''",
-    ):
-        subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True, timeout=DEADLINE_S)
-    with running(tmp_path, text) as proxy:
+    with proxy_in(tmp_path, ciphers=":".join(CIPHERS["tls1.2"])) as proxy:
+        (tmp_path / "db").mkdir()
+        for command in (
+            "certutil -N -d sql:db --empty-password",
+            "certutil -A -d sql:db -n ca -t C,, -i roots.pem",
+            "openssl pkcs12 -export -in own.pem -inkey own.key -name own -passout pass: -out own.p12",
+            "pk12util -i own.p12 -d sql:db -W ''",
+        ):
+            subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True, timeout=DEADLINE_S)
         yield tmp_path, proxy
-
-
-def line_of(process: subprocess.Popen[str]) -> str:
-    return tls_programs.says(process, DEADLINE_S).strip()
 
 
 def by_their_client(folder: Path, port: str, served: subprocess.Popen[str], chance: random.Random) -> None:
@@ -127,7 +112,6 @@ def test_its_server(place: tuple[Path, Proxy], count: int) -> None:
         port = stack.enter_context(their_server(folder))
         body = folder / "body"
         client = stack.enter_context(tls_programs.program(proxy, "get", str(port), path=PATTERNS))
-        assert client.stdin
         for _ in range(count):
             version = chance.choice(list(CIPHERS))
             tls: dict[str, Any] = {"min_version": NUMBERS[version], "max_version": NUMBERS[version]}
@@ -139,7 +123,6 @@ def test_its_server(place: tuple[Path, Proxy], count: int) -> None:
                 "path": str(body).lstrip("/"),
             }
             body.write_bytes(random.Random(how["seed"]).randbytes(how["size"]))
-            client.stdin.write(json.dumps(how) + "\n")
-            client.stdin.flush()
+            asked(client, how)
             assert line_of(client) == "ok", how
         assert proxy.status()["tls"]["carried_ours"] == count
