@@ -77,23 +77,30 @@ class End:
         self.sent.append(number)
         return True
 
-    def receive(self, now_ns: int) -> bool:
-        """Takes one frame; false: there is none, or the other end is gone."""
+    def _next(self, now_ns: int) -> tuple[Frame, bytes, int, int] | None:
+        """The next frame, its bytes, the number in its head, and the link's verdict. None: there is none, or the other
+        end is gone."""
         try:
             frame = self.queue.receive()
         except BrokenPipeError:
-            return False
+            return None
         if frame is None:
-            return False
+            return None
         data = bytes(frame)
         memory, head = ffi.new("uint8_t[]", data[:HEAD_BYTES]), ffi.new("struct xts_head *")
         verdict = lib.xts_link_receive(self.link, memory, min(len(data), HEAD_BYTES), len(data), now_ns, head)
+        return frame, data, int(head.id), int(verdict)
+
+    def receive(self, now_ns: int) -> bool:
+        """Takes one frame; false: there is none, or the other end is gone."""
+        if not (found := self._next(now_ns)):
+            return False
+        frame, data, number, verdict = found
         if verdict != lib.XTS_LINK_DELIVER:
             frame.recycle()
             if verdict in (lib.XTS_LINK_OPENED, lib.XTS_LINK_CLOSED):
                 self.forget()
             return True
-        number = int(head.id)
         self.delivered.append(number)
         assert codec.decode(data).payload == self.payload_of(number)
         self.held.append((number, frame))

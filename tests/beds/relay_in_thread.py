@@ -35,15 +35,9 @@ class TrunkEnd(End):
     words: list[tuple[int, list[int]]] = field(default_factory=list)
 
     def receive(self, now_ns: int) -> bool:
-        try:
-            frame = self.queue.receive()
-        except BrokenPipeError:
+        if not (found := self._next(now_ns)):
             return False
-        if frame is None:
-            return False
-        data = bytes(frame)
-        memory, head = ffi.new("uint8_t[]", data[:128]), ffi.new("struct xts_head *")
-        verdict = lib.xts_link_receive(self.link, memory, min(len(data), 128), len(data), now_ns, head)
+        frame, data, _, verdict = found
         if verdict == lib.XTS_LINK_DELIVER:
             lib.xts_link_recycled(self.link)
         if verdict == lib.XTS_LINK_SAID:
