@@ -71,16 +71,28 @@ static bool kernel_tells(uintptr_t page_bytes)
 	return atomic_load_explicit(&known, memory_order_relaxed) > 0;
 }
 
+/* On the caller's stack, not far above this frame: it is there, and may be read and written. Most arguments are such
+ * ones, and to ask the kernel is a system call (0.3 to 0.5 us here), which one of connect() noticed. */
+#define NEAR_BYTES 4096u
+
+static inline bool is_near_on_stack(uintptr_t first, size_t bytes)
+{
+	uintptr_t above = first - (uintptr_t)__builtin_frame_address(0);
+
+	return above < NEAR_BYTES && bytes <= NEAR_BYTES - above;
+}
+
 static bool is_accessible(const void *data, size_t bytes, int advice)
 {
-	uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data, last = first + bytes - 1;
+	uintptr_t page_bytes, first = (uintptr_t)data, last = first + bytes - 1;
 	int before = errno;
 	bool accessible;
 
-	if (!bytes)
+	if (!bytes || is_near_on_stack(first, bytes))
 		return true;
 	if (argument_is_bad(data, bytes))
 		return false;
+	page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
 	accessible = !kernel_tells(page_bytes) ||
 		     (populates(first, page_bytes, advice) &&
 		      (first / page_bytes == last / page_bytes || populates(last, page_bytes, advice)));

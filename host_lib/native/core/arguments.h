@@ -14,8 +14,9 @@
  * used up to the first one that is nowhere (struct span), and the call fails where the kernel's copy would.
  *
  * Not accessible: unmapped, or protected. Only the kernel knows. Calls that are not about data ask it, with a system
- * call that changes nothing (argument_is_readable()). Calls that send, receive or wait do not ask, since that would
- * cost each of them a system call: there such a pointer is a fault of the program (DIFFERENCES.md).
+ * call that changes nothing (xts_argument_is_readable()), unless what they were given is on the caller's stack. Calls
+ * that send, receive or wait do not ask, since that would cost each of them a system call: there such a pointer is a
+ * fault of the program (DIFFERENCES.md).
  */
 #ifndef XTS_ARGUMENTS_H
 #define XTS_ARGUMENTS_H
