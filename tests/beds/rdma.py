@@ -42,7 +42,8 @@ LARGEST = {False: int(lib.XTS_FRAME_BYTES_MAX), True: int(lib.XTS_FRAME_BYTES_SI
 
 class Device:
     """A software RDMA device on an interface. Unless these are given it talks with itself, at an end of a veth pair of
-    its own. It stays: taking it away waits for all that is open there, and the machine goes after the tests."""
+    its own. It stays, for the next program of tests, too: taking it away waits for all that is open there, and the
+    machine goes after the tests."""
 
     def __init__(self, kind: str, *, name: str = "", interface: str = "", address: str = "") -> None:
         self.kind, self.name, self.interface = kind, name or f"xts{kind}", interface or f"v{kind}"
@@ -53,17 +54,19 @@ class Device:
         return modules_missing(self.kind)
 
     def make(self) -> None:
-        """Makes it, with its interface."""
+        """Makes it, with its interface, as far as they are not there."""
         unlimited_memory()
-        _ip("link", "add", self.interface, "type", "veth", "peer", "name", f"{self.interface}p")
+        if not is_interface(self.interface):
+            _ip("link", "add", self.interface, "type", "veth", "peer", "name", f"{self.interface}p")
         for end in (self.interface, f"{self.interface}p"):
             _ip("link", "set", end, "up")
-        _ip("addr", "add", f"{self.address}/24", "dev", self.interface)
+        _ip("addr", "replace", f"{self.address}/24", "dev", self.interface)
         self.add()
 
     def add(self) -> None:
-        """Makes it, on an interface that is there."""
-        _run("rdma", "link", "add", self.name, "type", self.kind, "netdev", self.interface)
+        """Makes it, on an interface that is there, unless it is there, too."""
+        if not Path("/sys/class/infiniband", self.name).exists():
+            _run("rdma", "link", "add", self.name, "type", self.kind, "netdev", self.interface)
 
     def delete(self) -> None:
         """Takes it away, which waits until nobody has it open. Its interface stays."""
@@ -81,6 +84,11 @@ class Device:
     @property
     def ifindex(self) -> int:
         return socket.if_nametoindex(self.interface)
+
+
+def is_interface(name: str) -> bool:
+    """Is there one of this name?"""
+    return Path("/sys/class/net", name).exists()
 
 
 def modules_missing(kind: str, *more: str) -> str:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from beds.patience import SLOWER
-from beds.rdma import Device, modules_missing, unlimited_memory
+from beds.rdma import Device, is_interface, modules_missing, unlimited_memory
 
 ADDRESSES = {"rxe": ("10.9.2.1", "10.9.2.2"), "siw": ("10.9.3.1", "10.9.3.2")}
 #: Routing tables: of this number for the host's end, the next one for the DPU's.
@@ -28,7 +28,7 @@ _ORPHANS = "net.ipv4.tcp_orphan_retries"
 
 
 class Wire:
-    """The devices are `host` and `dpu`. They stay, as the machine goes after the tests."""
+    """The devices are `host` and `dpu`. They stay: the next program of tests has them, too."""
 
     def __init__(self, kind: str) -> None:
         self.kind, self.bridge, self.table = kind, f"br{kind}", _TABLES[kind]
@@ -42,9 +42,10 @@ class Wire:
         return modules_missing(self.kind, "sch_netem", "bridge")
 
     def make(self) -> None:
-        """Makes it."""
+        """Makes it, as far as it is not there."""
         unlimited_memory()
-        self._make_interfaces()
+        if not is_interface(self.bridge):
+            self._make_interfaces()
         for end in (self.host, self.dpu):
             end.add()
 
