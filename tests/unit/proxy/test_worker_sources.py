@@ -46,6 +46,7 @@ MUTEXES = {
     "tls_contexts.c": "the process's: taken at the beginning and the end of a TLS connection",
     "tls_session.c": "the process's: taken during a handshake",
     "tls_ticket_keys.c": "the same: taken by threads of the pool",
+    "tls_keys_cipher.c": "the process's: taken with a key, and for a record where the memory for keys is full",
     "tls_session_ids.c": "the same: OpenSSL asks during a handshake; workers leave what they have for it",
 }
 

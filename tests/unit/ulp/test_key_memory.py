@@ -57,5 +57,18 @@ def test_where_it_is_full_connections_stay_with_openssl() -> None:
     assert (counted, used) == ("True", "0")
 
 
+def test_an_idle_connection_has_no_contexts() -> None:
+    """OpenSSL's contexts of its keys are made for the next record, and given back after a second without any."""
+    working, soon, resting, again, half = map(int, told("rests"))
+    assert working == soon == again
+    assert working - 2000 > resting and resting + 1000 < half < working - 1000
+
+
+def test_where_it_is_nearly_full_connections_share_contexts() -> None:
+    """They go on by our records: a context takes another key for each."""
+    used, refused = told("tight")
+    assert int(used) < 3584 and refused == "True"
+
+
 def test_where_it_is_full_keys_of_a_host_are_refused() -> None:
     assert told("pushed") == ["True", "tls_keys: the memory for keys is full (proxy.key_memory_mib)"]

@@ -159,6 +159,12 @@ def test_a_connection_takes_little_memory(bed: TlsBed, version: ssl.TLSVersion, 
     assert carrier(bed, 0) == carrier(bed, 1) == "ours"
 
 
+def rest(bed: TlsBed) -> None:
+    """A second goes by, in which nothing comes."""
+    bed.now_ns += 1_000_000_000
+    assert bed.read_all() == []
+
+
 # --- numbers --------------------------------------------------------------------------------------------
 
 
@@ -173,6 +179,8 @@ def test_no_nonce_comes_twice(bed: TlsBed, suite: str, server: bool) -> None:
     for i in range(20):
         assert bed.write(b"x" * 3000 * i + b"end") == 3000 * i + 3
         peer.recv()
+        if i % 7 == 6:
+            rest(bed)
     assert bed.finish()
     peer.pull()
     records, at, keyed = [], 0, False

@@ -338,9 +338,10 @@ static int tls_flush(struct ulp_layer *l)
 	struct tls *t = l->state;
 	int r = t->away ? -EAGAIN : tls_rekey_settle(t); /* the socket may have room for the KeyUpdate now */
 
-	if (!r && t->ours)
+	if (!r && t->ours) {
 		tls_tickets_time(t);
-
+		tls_idle_time(l, &t->ours->idle, &t->ours->out, &t->ours->in.aead);
+	}
 	return r == -EAGAIN ? r : tls_bio_flush(t); /* also after a fault, to send the alert */
 }
 

@@ -122,6 +122,7 @@ static bool take(struct tls_came *c, uint64_t read, uint64_t written)
 		return false;
 	o->out.cipher = o->in.aead.cipher = tls_cipher_find(o->kept.cipher);
 	o->out.ctx = o->in.aead.ctx = NULL;
+	o->idle = (struct tls_idle){ 0 };
 	c->t.ours = o;
 	c->t.client = o->kept.client;
 	c->t.crypto = o->kept.crypto;

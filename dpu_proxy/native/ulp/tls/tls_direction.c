@@ -60,7 +60,7 @@ struct tls_direction tls_direction_describe(const struct tls *t, bool send)
 
 bool tls_direction_is_here(const struct tls *t, bool send)
 {
-	return t->ours && !t->ssl && (send ? &t->ours->out : &t->ours->in.aead)->ctx;
+	return t->ours && !t->ssl && (send ? &t->ours->out : &t->ours->in.aead)->cipher;
 }
 
 ssize_t tls_direction_write(const struct tls *t, bool send, void *out, size_t room)

@@ -66,6 +66,7 @@ struct tls_ours {
 	struct tls_kept kept;
 	struct tls_record_in in;
 	struct tls_aead out;
+	struct tls_idle idle;
 	bool tls13;
 	const EVP_MD *digest;                          /* with which TLS 1.3 derives the next secrets: */
 	struct tls_secret send_secret, receive_secret; /* TLS 1.2: the keys */

@@ -262,7 +262,10 @@ ssize_t tls_receive(struct tls *t, void *out, size_t room, struct ulp_mark *mark
 		t->failed = r;
 	if (!t->failed)
 		(void)tls_bio_flush(t); /* answers to what was read */
+	if (!in->delivered)             /* tickets, and perhaps nothing for long */
+		tls_aead_rest(&in->aead);
 	tls_tickets_time(t);
+	tls_idle_time(t->layer, &t->ours->idle, &t->ours->out, &in->aead);
 	t->ended = n == -ENODATA && done;
 	return done ? (ssize_t)done : r ? r : n;
 }

@@ -216,6 +216,8 @@ ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int pieces, cons
 	n = pdu && (mark->more || t->in_pdu) ? write_part(t, iov, pieces, mark->more) : write_records(t, iov, pieces);
 	if (n < 0)
 		return n == -EAGAIN ? 0 : n;
+	if (t->ours)
+		tls_idle_time(l, &t->ours->idle, &t->ours->out, &t->ours->in.aead);
 	r = tls_bio_flush(t);
 	return r && r != -EAGAIN ? r : n;
 }

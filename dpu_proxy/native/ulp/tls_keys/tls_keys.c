@@ -139,8 +139,8 @@ static void try_kernel(struct ulp_layer *l, struct tls_keys *k)
 		return;
 	k->try_kernel = false;
 	if (!keys_kernel_take(l, k)) {
-		EVP_CIPHER_CTX_free(key->ctx);
-		key->ctx = NULL;
+		tls_aead_rest(key);
+		OPENSSL_cleanse(key->key, sizeof key->key);
 	}
 	OPENSSL_cleanse(k->info.bytes + sizeof k->info.info, sizeof k->info - sizeof k->info.info);
 }
@@ -211,6 +211,7 @@ static int keys_flush(struct ulp_layer *l)
 {
 	struct tls_keys *k = l->state;
 
+	tls_idle_time(l, &k->idle, &k->out_key, &k->in.aead);
 	return ulp_out_flush(&k->out, l);
 }
 

@@ -9,6 +9,7 @@
 struct tls_keys {
 	struct tls_record_in in; /* receive: with the key */
 	struct tls_aead out_key; /* send */
+	struct tls_idle idle;
 	uint16_t version;
 	uint8_t wanted, crypto; /* enum xts_tls_crypto; what is in force is never BEST */
 	bool try_kernel;        /* the kernel may have the key, as soon as it can take it */

@@ -77,6 +77,7 @@ ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_m
 	if (!done && n >= 0)
 		n = control(l, out, room, mark);
 	r = tls_in_rest(l, in);
+	tls_idle_time(l, &k->idle, &k->out_key, &in->aead);
 	return done ? (ssize_t)done : r ? r : n;
 }
 
@@ -114,5 +115,6 @@ ssize_t keys_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces
 			return ulp_memory_fail(l, error, "a TLS record");
 		ulp_out_put(&k->out, sealed + n, (uint32_t)(piece.iov_len - (size_t)n));
 	}
+	tls_idle_time(l, &k->idle, &k->out_key, &k->in.aead);
 	return (ssize_t)done;
 }

@@ -51,11 +51,14 @@ union tls_crypto_info_any {
 
 /* --- tls_keys_cipher.c -------------------------------------------------------------------------------------------- */
 
-/* One direction's key, and the number of its next record. */
+#define TLS_AEAD_KEY_BYTES 32u /* the longest */
+
+/* One direction's key, and the number of its next record. It is in the memory for keys (key_memory.h). */
 struct tls_aead {
-	const struct tls_cipher *cipher;
-	EVP_CIPHER_CTX *ctx;
+	const struct tls_cipher *cipher; /* NULL: there is no key */
+	EVP_CIPHER_CTX *ctx;             /* made from the key, while it is used; NULL: it rests */
 	bool tls13, sealing;
+	uint8_t key[TLS_AEAD_KEY_BYTES];
 	uint8_t iv[TLS_NONCE_BYTES];    /* salt and iv: XORed with the sequence number */
 	uint8_t nonce[TLS_NONCE_BYTES]; /* of the record under way: of record 0 it is iv, which is not to be on a stack */
 	uint8_t explicit_nonce[8]; /* TLS 1.2: the part of the nonce, behind the salt, that the next record carries */
@@ -71,10 +74,21 @@ static inline uint32_t tls_cipher_info_bytes(const struct tls_cipher *c)
 	return (uint32_t)sizeof(struct tls_crypto_info) + c->iv_bytes + c->key_bytes + c->salt_bytes + 8u;
 }
 
-/* info has to be complete, with a known version and cipher. 0 or -ENOMEM, and a is as it was. The key is in a->ctx
- * only, which is in the memory for keys (key_memory.h). Another key of the same cipher needs no more memory. */
+/* Since when neither direction of a connection has been used. */
+struct tls_idle {
+	uint64_t until_ns, used;
+};
+
+#define TLS_IDLE_MS 1000u
+
+/* info has to be complete, with a known version and cipher. 0, or -ENOMEM, and a is as it was: the memory for keys is
+ * full, or OpenSSL does not have the cipher. Another key needs no more memory. */
 int tls_aead_set(struct tls_aead *a, const union tls_crypto_info_any *info, bool sealing);
 void tls_aead_clear(struct tls_aead *a);
+/* Gives its context back, until the next record. */
+void tls_aead_rest(struct tls_aead *a);
+/* Has to be called after records, and when the layer is woken: both rest when neither was used for TLS_IDLE_MS. */
+void tls_idle_time(struct ulp_layer *l, struct tls_idle *i, struct tls_aead *out, struct tls_aead *in);
 /* The bytes of a record that are neither header nor payload: explicit nonce, inner type, tag. */
 uint32_t tls_aead_overhead(const struct tls_aead *a);
 /* Encrypts bytes (at most TLS_PAYLOAD_MAX) of the pieces, from byte skip on, as one record into out (TLS_HEADER_BYTES +

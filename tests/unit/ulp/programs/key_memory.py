@@ -71,6 +71,43 @@ def full() -> None:
     print(ffi.string(out).decode(), refused > 0, counts()["key_memory_used"], sep="|")
 
 
+def tight() -> None:
+    """There is room for a connection, and for contexts that all have in common: none of its own."""
+    make(3584)
+    with TlsBed() as bed:
+        bed.add_identity("server", SERVER)
+        bed.push("TLS", identity="server")
+        peer = bed.accept_from(client_context(AUTHORITY.certificate))
+        for _ in range(3):
+            exchange(bed, peer)
+        assert counts()["kept_memory"] == 0 and counts()["carried_ours"] == 1
+        print(counts()["key_memory_used"], counts()["key_memory_refused"] > 0, sep="|")
+
+
+def rests() -> None:
+    """What a connection has of it: at work, 999 ms and a second after that, with its next record, and with a record in
+    one direction only."""
+    make(1 << 20)
+    with TlsBed() as bed:
+        bed.add_identity("server", SERVER)
+        bed.push("TLS", identity="server")
+        peer = bed.accept_from(client_context(AUTHORITY.certificate))
+        exchange(bed, peer)
+        used = [counts()["key_memory_used"]]
+        for pause_ms in (999, 1):
+            bed.now_ns += pause_ms * 1_000_000
+            assert bed.read_all() == []
+            used.append(counts()["key_memory_used"])
+        exchange(bed, peer)
+        used.append(counts()["key_memory_used"])
+        bed.now_ns += 1_000_000_000
+        assert bed.read_all() == []
+        peer.send(b"one direction")
+        assert [pdu.data for pdu in bed.read_all()] == [b"one direction"]
+        used.append(counts()["key_memory_used"])
+    print(*used, sep="|")
+
+
 def pushed() -> None:
     """The reason that a host is told."""
     make(1024)
@@ -88,6 +125,8 @@ CASES = {
     "locked": lambda: (without_memfd_secret(), made(37 << 20)),
     "plain": lambda: (with_little_to_lock(), made(37 << 20)),
     "full": full,
+    "rests": rests,
+    "tight": tight,
     "pushed": pushed,
 }
 CASES[sys.argv[1]]()
