@@ -108,7 +108,7 @@ static const char *privilege(int fd)
 {
 	struct stat status;
 
-	if (fstat(fd, &status) < 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+	if (real()->fstat(fd, &status) < 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
 		return NULL;
 	if (status.st_mode & S_ISUID && status.st_uid != getuid())
 		return "it is set-uid";

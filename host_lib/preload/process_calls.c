@@ -440,7 +440,7 @@ static int silence_standard_descriptors(void)
 
 	if (null < 0)
 		return -1;
-	if (fstat(null, &is) == 0 && !S_ISCHR(is.st_mode)) {
+	if (real()->fstat(null, &is) == 0 && !S_ISCHR(is.st_mode)) {
 		errno = ENODEV;
 		r = -1;
 	}

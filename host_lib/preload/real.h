@@ -67,6 +67,10 @@ int __dup2(int from, int to);
 int __open(const char *path, int flags, ...) __attribute__((nonnull(1)));
 int __open64(const char *path, int flags, ...) __attribute__((nonnull(1)));
 int __pipe(int fds[2]) __attribute__((nothrow, leaf));
+int __fxstat(int version, int fd, struct stat *status);
+int __fxstat64(int version, int fd, struct stat64 *status);
+int __fxstatat(int version, int fd, const char *path, struct stat *status, int flags);
+int __fxstatat64(int version, int fd, const char *path, struct stat64 *status, int flags);
 /* Of C99, and of C23. */
 int __isoc99_vfscanf(FILE *file, const char *format, va_list arguments);
 int __isoc23_vfscanf(FILE *file, const char *format, va_list arguments) __attribute__((weak));
@@ -112,7 +116,8 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 	X(inotify_init) X(inotify_init1) X(dlopen) \
 	X(getaddrinfo) X(getnameinfo) X(gethostbyname) X(gethostbyname2) X(gethostbyaddr) X(gethostbyname_r) \
 	X(gethostbyname2_r) X(gethostbyaddr_r) X(getaddrinfo_a) \
-	X(closefrom) X(close_range) X(execveat) X(epoll_pwait2) X(_Fork)
+	X(closefrom) X(close_range) X(execveat) X(epoll_pwait2) X(_Fork) \
+	X(fstat) X(fstatat) X(statx) X(__fxstat) X(__fxstatat)
 /* clang-format on */
 
 #define XTS_REAL_AS_POINTER(name) __typeof__(name) *name; /* NOLINT(bugprone-macro-parentheses) */

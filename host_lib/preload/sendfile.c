@@ -64,7 +64,7 @@ static int check_source(int in, const off_t *offset, size_t count, off_t *at)
 		errno = EFAULT;
 		return -1;
 	}
-	if (fstat(in, &status) < 0)
+	if (real()->fstat(in, &status) < 0)
 		return -1;
 	*at = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	if (!is_on_disk(&status) && lseek(in, 0, SEEK_CUR) < 0) {
@@ -340,7 +340,7 @@ static bool is_pipe(int fd)
 {
 	struct stat status;
 
-	return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
+	return real()->fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
 /* The kernel's checks, in its order: neither end has an offset, and the other end is a pipe. */

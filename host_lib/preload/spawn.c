@@ -55,7 +55,7 @@ static ino_t inode_of(int fd)
 {
 	struct stat is;
 
-	return fstat(fd, &is) == 0 ? is.st_ino : 0;
+	return real()->fstat(fd, &is) == 0 ? is.st_ino : 0;
 }
 
 static bool may_go(int fd)

@@ -125,7 +125,7 @@ static bool is_socket(int fd)
 {
 	struct stat status;
 
-	return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
+	return real()->fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
 EXPORT FILE *fdopen(int fd, const char *mode)

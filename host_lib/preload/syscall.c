@@ -249,6 +249,17 @@ static bool route_descriptor(long number, const struct arguments *c, long *r)
 	case SYS_dup:
 		*r = dup(INT(0));
 		return true;
+	case SYS_fstat:
+		*r = fstat(INT(0), POINTER(1));
+		return true;
+#ifdef SYS_newfstatat
+	case SYS_newfstatat:
+		*r = fstatat(INT(0), POINTER(1), POINTER(2), INT(3));
+		return true;
+#endif
+	case SYS_statx:
+		*r = statx(INT(0), POINTER(1), INT(2), (unsigned)c->a[3], POINTER(4));
+		return true;
 	case SYS_fcntl:
 		*r = fcntl(INT(0), INT(1), c->a[2]);
 		return true;
@@ -289,7 +300,6 @@ static bool names_descriptor_first(long number)
 	case SYS_pwrite64:
 	case SYS_preadv:
 	case SYS_pwritev:
-	case SYS_fstat:
 	case SYS_fsync:
 		return true;
 	default:

@@ -23,6 +23,7 @@ SCRIPTS = scripts("calls by number")
 NUMBERS = {
     "select": (23, None), "pselect6": (270, 72), "ppoll": (271, 73), "epoll_pwait": (281, 22),
     "preadv2": (327, 286), "pwritev2": (328, 287), "splice": (275, 76), "sendmsg": (46, 211), "recvmsg": (47, 212),
+    "fstat": (5, 80), "newfstatat": (262, 79), "statx": (332, 291),
     "execve": (59, 221), "execveat": (322, 281), "clone3": (435, 435), "exit_group": (231, 94),
 }  # fmt: skip
 EMPTY_PATH = 0x1000
@@ -106,6 +107,24 @@ def data_by_number(c: Calls) -> None:
     by_number(c, "splice", s, None, writes, None, 4, 0)
     by_number(c, "splice", reads, None, s, None, 4, 0)
     c.note("peer", peer.recv(9).hex())
+
+
+@script("calls by number")
+def files_by_number(c: Calls) -> None:
+    """Each way to ask for a connection's number in its file system has the same answer."""
+    s, _peer = c.connected()
+    made = os.fstat(s).st_ino
+    for name, at, *arguments in (
+        ("fstat", 8),
+        ("newfstatat", 8, b"", EMPTY_PATH),
+        ("statx", 32, b"", EMPTY_PATH, 0x100),
+    ):
+        room = ctypes.create_string_buffer(256)
+        place = [room] if name != "newfstatat" else [arguments[0], room, arguments[1]]
+        by_number(c, name, s, *(place if name != "statx" else [*arguments, room]))
+        c.note("is the same", int.from_bytes(room.raw[at : at + 8], sys.byteorder) == made)
+    by_number(c, "fstat", s, None)
+    by_number(c, "newfstatat", s, b"not there", ctypes.create_string_buffer(256), EMPTY_PATH)
 
 
 @script("calls by number")

@@ -98,6 +98,23 @@ def a_descriptor_is_received_by_peeking_and_then_for_good() -> None:
 
 
 @script("as the kernel")
+def a_passed_connection_is_the_same_file() -> None:
+    """Dovecot's processes compare st_ino of what one has passed with that of what the other has got."""
+    (client, server), (other, more) = pair(), pair()
+    files = [os.fstat(s.fileno()).st_ino for s in (client, server, other, more)]
+    assert len(set(files)) == 4, files
+    with client, server, other, more, way() as (here, there):
+        for s, file in zip((client, server, other, more), files, strict=True):
+            socket.send_fds(here, [b"x"], [s.fileno()])
+            with socket.socket(fileno=received(there)[0]) as got, got.dup() as copy:
+                assert os.fstat(got.fileno()).st_ino == os.fstat(copy.fileno()).st_ino == file
+                assert os.fstat(got.fileno()).st_dev == os.fstat(s.fileno()).st_dev
+                assert os.path.sameopenfile(got.fileno(), s.fileno())
+                look = f"import os; assert os.fstat({got.fileno()}).st_ino == {file}"
+                subprocess.run([sys.executable, "-c", look], pass_fds=[got.fileno()], check=True)
+
+
+@script("as the kernel")
 def a_listener_that_comes_back_ends_with_its_last_descriptor() -> None:
     server = socket.create_server(("127.0.0.1", 0))
     address = server.getsockname()
