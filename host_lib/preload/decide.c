@@ -171,6 +171,7 @@ bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)
 		(void)XTS(xts_close(s));
 		return false;
 	}
+	streams_follow(s);
 	if (!flags)
 		decide_mark_place(fd);
 	atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);

@@ -89,6 +89,7 @@ EXPORT int dup(int fd)
 	if (copy >= 0) {
 		descriptor_forget_stale(copy);
 		descriptor_copy(fd, copy);
+		stream_follow(copy);
 	}
 	return copy;
 }

@@ -134,6 +134,7 @@ static int duplicate(int fd, int command, long lowest)
 	if (copy >= 0) {
 		descriptor_forget_stale(copy);
 		descriptor_copy(fd, copy);
+		stream_follow(copy);
 	}
 	return copy;
 }

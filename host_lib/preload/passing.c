@@ -236,6 +236,7 @@ bool passing_receive(int fd, bool at_once)
 	else if (!got.listens || decide_number_option(fd, SO_ACCEPTCONN) == 1)
 		d.flags |= DESCRIPTOR_ALSO_LOCAL;
 	descriptor_set(fd, d);
+	stream_follow(fd);
 	if (got.again)
 		descriptor_share(d);
 	else

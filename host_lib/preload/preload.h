@@ -224,6 +224,7 @@ void spawn_take_over(void);
 
 /* fd has become another file: a standard stream of that number has to read and write the new one. */
 void stream_follow(int fd);
+void streams_follow(int number); /* those that stand for this socket, which has just become offloaded */
 /* For as long as the stream is open. NULL: a stream of the C library's own. */
 int *stream_orientation(FILE *file);
 

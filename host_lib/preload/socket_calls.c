@@ -182,6 +182,7 @@ static int accept_offloaded(int listener, int s, struct sockaddr *address, sockl
 		real()->fcntl(fd, F_SETFD, 0);
 	descriptor_forget_stale(fd);
 	descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)number });
+	stream_follow(fd);
 	atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
 	report_offloaded(fd, listener, number);
 	report_counters();

@@ -167,10 +167,13 @@ static void drop_stream(FILE *file)
 
 void stream_follow(int fd)
 {
-	bool ours = descriptor_offloaded(fd) >= 0;
 	FILE **variable, *made;
+	bool ours;
 
-	if (fd < 0 || fd > STDERR_FILENO || (!ours && !originals[fd]))
+	if (fd < 0 || fd > STDERR_FILENO)
+		return;
+	ours = descriptor_offloaded(fd) >= 0;
+	if (!ours && !originals[fd])
 		return;
 	variable = standard(fd);
 	if (originals[fd]) {
@@ -188,6 +191,13 @@ void stream_follow(int fd)
 		setvbuf(made, NULL, _IONBF, 0);
 	originals[fd] = *variable;
 	*variable = made;
+}
+
+void streams_follow(int number)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (descriptor_offloaded(fd) == number)
+			stream_follow(fd);
 }
 
 /* exit() ends libxts before it writes out the data that streams still hold: our streams have to be flushed earlier. */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import signal
 import socket
@@ -128,6 +129,50 @@ def standard_output_becomes_a_file_again() -> None:
         assert file.read() == b", both ways"
     os.dup2(kept, 1)
     server.close()
+
+
+def _gets_number_zero(way: str) -> socket.socket:
+    """A connection becomes descriptor 0. Its peer."""
+    if way in ("dup", "fcntl", "recvmsg"):
+        client, peer = pair()
+        here, there = socket.socketpair()
+        with client, here, there:
+            os.close(0)
+            if way == "dup":
+                assert LIBC.dup(client.fileno()) == 0
+            elif way == "fcntl":
+                assert fcntl.fcntl(client.fileno(), fcntl.F_DUPFD, 0) == 0
+            else:
+                socket.send_fds(here, [b"x"], [client.fileno()])
+                assert socket.recv_fds(there, 1, 1)[1] == [0]
+        return peer
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        if way == "accept":
+            peer = socket.create_connection(listener.getsockname())
+            os.close(0)
+            made = listener.accept()[0]
+        else:
+            os.close(0)
+            made = socket.socket()
+            made.connect(listener.getsockname())
+            peer = listener.accept()[0]
+    assert made.detach() == 0
+    return peer
+
+
+@script("as the kernel")
+def standard_input_becomes_a_socket_in_each_way() -> None:
+    """nuttcp's server closes 0 and 1, calls dup() for both, and reads its client's commands with stdio."""
+    LIBC.fgets.restype = ctypes.c_void_p
+    line = ctypes.create_string_buffer(64)
+    kept = os.dup(0)
+    for way in ("dup", "fcntl", "recvmsg", "accept", "connect"):
+        with _gets_number_zero(way) as peer:
+            peer.sendall(way.encode() + b"\n")
+            assert LIBC.fgets(line, len(line), ctypes.c_void_p.in_dll(LIBC, "stdin")), way
+            assert line.value == way.encode() + b"\n"
+    os.dup2(kept, 0)
+    os.close(kept)
 
 
 @script("as the kernel")
