@@ -60,6 +60,24 @@ bool message_move(struct stack *st, const struct xts_head *head, const struct xt
 	return false;
 }
 
+static bool is_claimable(const struct xts_sock *s)
+{
+	/* one that is away is made again there, from the beginning: a part of it may be here */
+	if (!s->proxy_id || s->opening || s->lost || s->away || s->cancelled || s->own.moved != NOT_MOVED || s->pushing)
+		return false;
+	if (s->own.common && !(s->stack->channel->link.features & XTS_FEATURE_MOVE_NAMED))
+		return false;
+	return !s->cold->ulps.peeking && kind_of(s)->moves(s);
+}
+
+/* What it has to send leaves as well behind its claim. While its host sends more than the proxy takes, something waits
+ * all the time. */
+static bool may_send_later(const struct xts_sock *s)
+{
+	return is_claimable(s) && kind_of(s)->lingers && !s->own.common &&
+	       !(s->todo & ~(unsigned)(TODO_DATA | TODO_ADVERT | TODO_FIN));
+}
+
 /* Does the proxy still have to say something about it, or would be told something first? */
 static bool is_under_way(const struct xts_sock *s)
 {
@@ -71,8 +89,11 @@ static bool is_quiet(struct channel *c)
 {
 	struct stack *st = c->stack;
 
-	if (c->outbox_first || c->refused_count || c->making.of || st->name_queries)
+	if (c->refused_count || c->making.of || st->name_queries)
 		return false;
+	for (const struct xts_sock *s = c->outbox_first; s; s = s->outbox_next)
+		if (!may_send_later(s))
+			return false;
 	for (struct xts_sock *s = table_next(st, NULL); s; s = table_next(st, s))
 		if (is_under_way(s))
 			return false;
@@ -120,16 +141,6 @@ static void tick(struct stack *st, uint64_t now)
 static bool has_lost_call(const struct xts_sock *s)
 {
 	return s->call && !call_may_be_repeated(s->call);
-}
-
-static bool is_claimable(const struct xts_sock *s)
-{
-	/* one that is away is made again there, from the beginning: a part of it may be here */
-	if (!s->proxy_id || s->opening || s->lost || s->away || s->cancelled || s->own.moved != NOT_MOVED || s->pushing)
-		return false;
-	if (s->own.common && !(s->stack->channel->link.features & XTS_FEATURE_MOVE_NAMED))
-		return false;
-	return !s->cold->ulps.peeking && kind_of(s)->moves(s);
 }
 
 bool move_connects_again(const struct xts_sock *s)

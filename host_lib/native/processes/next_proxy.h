@@ -1,13 +1,14 @@
 /*
  * Another process of the proxy takes the queue over (PROTOCOL.md, "Upgrade"): next_proxy.c, claims.c.
  *
- * Theory of operation. MOVE says so. This side goes on as usual until no request of it is under way, and nothing waits
- * to be sent; then MOVE_ACK is its last message of this epoch, and no frame may leave (channel_slot(), as without frame
- * credits). GOODBYE with ERESTART ends the epoch; it acknowledges all frames that have come. If none is missing,
- * nothing was under way, and the link opens again in place, with HELLO on the same queue. A process that is asleep
- * sends nothing, and need not answer MOVE: the proxy waits until it has been quiet for XTS_MOVE_QUIET_MS. One that
- * wakes up looks at its queue before it sends anything (look_first()), and answers MOVE before anything else; so
- * MOVE_ACK is the only message that may cross GOODBYE, and may be lost.
+ * Theory of operation. MOVE says so. This side goes on as usual until no request of it is under way; then MOVE_ACK is
+ * its last message of this epoch, and no frame may leave (channel_slot(), as without frame credits). Data of
+ * connections that had to wait for these does not delay it, as it may follow behind their claims. GOODBYE with ERESTART
+ * ends the epoch; it acknowledges all frames that have come. If none is missing, nothing was under way, and the link
+ * opens again in place, with HELLO on the same queue. A process that is asleep sends nothing, and need not answer MOVE:
+ * the proxy waits until it has been quiet for XTS_MOVE_QUIET_MS. One that wakes up looks at its queue before it sends
+ * anything (look_first()), and answers MOVE before anything else; so MOVE_ACK is the only message that may cross
+ * GOODBYE, and may be lost.
  *
  * Connections and listeners are claimed there by their keys, which are made of the ticket in MOVE and their old
  * identifiers. Until the answer comes they are as after a first request that is out (s->opening): calls that need the
