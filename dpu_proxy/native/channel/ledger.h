@@ -174,18 +174,25 @@ static inline uint32_t ledger_lines_used(void)
 
 /* connection/ledger_line.c: a connection has entered a state; what it was charged for buffers, or its counts, are
  * others than from the beginning; its key is another; it is about to be read from TCP. */
-void ledger_write(struct connection *c, bool counts);
+struct tcp_counts;
+enum ledger_counts { LEDGER_NEW, LEDGER_AS_NOW }; /* of the kernel: of a socket that is new, or to be asked for */
+void ledger_write(struct connection *c, enum ledger_counts counts, const struct tcp_counts *known);
 void ledger_write_name(struct connection *c);
 void ledger_write_place(const struct connection *c, const void *to);
 static inline void ledger_entered(struct connection *c)
 {
 	if (ledger)
-		ledger_write(c, false);
+		ledger_write(c, LEDGER_NEW, NULL);
+}
+/* known: the kernel's counts; NULL: it is asked. */
+static inline void ledger_count_as(struct connection *c, const struct tcp_counts *known)
+{
+	if (ledger)
+		ledger_write(c, LEDGER_AS_NOW, known);
 }
 static inline void ledger_count(struct connection *c)
 {
-	if (ledger)
-		ledger_write(c, true);
+	ledger_count_as(c, NULL);
 }
 static inline void ledger_named(struct connection *c)
 {

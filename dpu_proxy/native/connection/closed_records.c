@@ -29,7 +29,11 @@ void closed_begin(struct connection *c, enum xts_closed_begin how, const struct 
 		w->stats.closed_lost++;
 		return;
 	}
-	c->closed->stats = (struct xts_closed_stats){ .begin = (uint8_t)how, .begun_ns = w->now_ns, .peer = *peer };
+	c->closed->stats = (struct xts_closed_stats){ .begin = (uint8_t)how, .begun_ns = w->now_ns };
+	if (peer)
+		c->closed->stats.peer = *peer;
+	else
+		socket_peer(c->tcp.fd, &c->closed->stats.peer);
 	if (how != XTS_BEGUN_CONNECT)
 		closed_connected(c);
 }

@@ -73,16 +73,25 @@ static uint32_t place_of(const struct spill_block *b)
 	return (uint32_t)(lasting_offset(b) / LASTING_UNIT);
 }
 
-/* Where the kernel's counts are when the host's are 0. */
-static int count(const struct connection *c, bool counts, struct ledger_line *line)
+static int kernel_counts(const struct connection *c, enum ledger_counts counts, struct tcp_counts *now)
+{
+	return counts == LEDGER_NEW && !c->tcp.pushed ? counts_of_new(c, now) : tcp_counts(c->tcp.fd, now);
+}
+
+/* Where the kernel's counts are when the host's are 0. known: these; NULL: nobody knows them. */
+static int count(const struct connection *c, enum ledger_counts counts, const struct tcp_counts *known,
+		 struct ledger_line *line)
 {
 	struct tcp_counts now = { 0 };
-	int error;
+	int error = 0;
 
 	line->read_from = line->written_from = 0;
 	if (c->state != CONNECTION_ESTABLISHED)
 		return 0;
-	error = counts || c->tcp.pushed ? tcp_counts(c->tcp.fd, &now) : counts_of_new(c, &now);
+	if (known)
+		now = *known;
+	else
+		error = kernel_counts(c, counts, &now);
 	if (!error && c->tcp.pushed)
 		error = count_protocol(c, &now, line);
 	line->read_from = now.read - c->tcp.received_bytes - returned_bytes(&c->tcp.returned);
@@ -117,14 +126,23 @@ static uint64_t taken_of(const struct connection *c)
 	return taken(c->tcp.accepted_bytes, ledger_number(c->channel), c->tcp.fin_wanted);
 }
 
-void ledger_write(struct connection *c, bool counts)
+/* The line was written when the connection entered its state, if it is not that of a socket before. */
+static uint64_t known_cookie(const struct connection *c, enum ledger_counts counts, const struct ledger_line *line)
+{
+	bool is_its_own = counts == LEDGER_AS_NOW && line->state == c->state && line->proxy_id == c->proxy_id &&
+			  line->queue_id == c->channel->queue_id && line->number == c->channel->relayed.number;
+
+	return is_its_own && line->cookie ? line->cookie : cookie_of(c->tcp.fd);
+}
+
+void ledger_write(struct connection *c, enum ledger_counts counts, const struct tcp_counts *known)
 {
 	struct ledger_line *line, said = { 0 };
 
 	if (c->tcp.fd < 0 || (uint32_t)c->tcp.fd >= ledger->lines)
 		return;
 	line = &ledger->line[c->tcp.fd];
-	if (!can_be_told(c) || count(c, counts, &said)) {
+	if (!can_be_told(c) || count(c, counts, known, &said)) {
 		ledger_forget(c->tcp.fd);
 		return;
 	}
@@ -138,7 +156,7 @@ void ledger_write(struct connection *c, bool counts)
 	said.rebinding = c->tcp.rebinding;
 	said.kernel_send = c->tcp.kernel_send;
 	said.kernel_receive = c->tcp.kernel_receive;
-	said.cookie = cookie_of(c->tcp.fd);
+	said.cookie = known_cookie(c, counts, line);
 	name(c, &said);
 	keep_shared(c, line, &said);
 	ledger_change_begins(line);
@@ -158,7 +176,7 @@ void ledger_write_name(struct connection *c)
 		return;
 	line = &ledger->line[c->tcp.fd];
 	if (!line->state || !can_be_told(c)) {
-		ledger_write(c, true);
+		ledger_write(c, LEDGER_AS_NOW, NULL);
 		return;
 	}
 	ledger_change_begins(line);

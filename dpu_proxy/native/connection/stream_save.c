@@ -9,8 +9,6 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
-#include "addresses/socket_address.h"
-
 #define CREDITS_LEAST 2u /* a window of which one can be given back */
 
 /* Is it connected, and does nobody but its host know more of it than its TCP side? */
@@ -79,8 +77,6 @@ int stream_hand_over(struct connection *c, struct handed *to)
 
 int stream_load(struct connection *c, struct tcp_side *from, const struct kind_record *own)
 {
-	struct xts_endpoint peer;
-
 	(void)own;
 	connection_grant_claimed(c, outgoing_credits(&from->out), from->pushed ? XTS_ULP_WINDOW_MIN : CREDITS_LEAST);
 	tcp_side_move(&c->tcp, from);
@@ -94,7 +90,6 @@ int stream_load(struct connection *c, struct tcp_side *from, const struct kind_r
 	/* layers may hold bytes that epoll does not report */
 	c->readable = c->tcp.error || c->tcp.pushed || c->tcp.returned.last;
 	count_spilled(c, c->tcp.out.spill.bytes);
-	socket_peer(c->tcp.fd, &peer);
-	closed_begin(c, XTS_BEGUN_CLAIM, &peer);
+	closed_begin(c, XTS_BEGUN_CLAIM, NULL);
 	return 0;
 }

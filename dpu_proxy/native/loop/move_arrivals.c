@@ -3,14 +3,17 @@
 #include <errno.h>
 #include <string.h>
 
+#include "addresses/socket_address.h"
 #include "channel/channel.h"
 #include "channel/ledger.h"
 #include "connection/socket_kind.h"
+#include "connection/tcp_counts.h"
 #include "connection/tcp_move.h"
 #include "loop/worker_inside.h"
 #include "processes/held_arrived.h"
 #include "processes/move.h"
 #include "processes/move_record.h"
+#include "processes/parked.h"
 #include "processes/private_bytes.h"
 #include "processes/share.h"
 #include "pushed/pushed.h"
@@ -40,9 +43,19 @@ static int take_pushed(struct worker_state *w, struct taking_in *t, uint32_t byt
 	return error;
 }
 
+/* Nobody reads or writes there before its host claims it, where nothing waits to be written. */
+static void ask_ahead(struct parked_facts *f, const struct tcp_side *s)
+{
+	socket_local(s->fd, &f->local);
+	socket_peer(s->fd, &f->peer);
+	f->known = true;
+	f->counted = ledger && !s->pushed && !s->out.spill.bytes && !tcp_counts(s->fd, &f->counts);
+}
+
 /* A record with its descriptor. 0 or -errno, and nothing is left of it but the descriptor. */
 static int take_side(struct worker_state *w, struct taking_in *t, const struct move_head *h, const uint8_t *record)
 {
+	struct parked_facts facts = { 0 };
 	struct handed come;
 	int error;
 
@@ -53,8 +66,10 @@ static int take_side(struct worker_state *w, struct taking_in *t, const struct m
 	if (error)
 		return error;
 	error = h->private_bytes ? take_pushed(w, t, h->private_bytes, &come.side) : 0;
+	if (!error && h->state == CONNECTION_ESTABLISHED)
+		ask_ahead(&facts, &come.side);
 	if (!error)
-		error = move_arrive(w, t->tenant, h, &come);
+		error = move_arrive(w, t->tenant, h, &come, &facts);
 	if (!error)
 		return 0;
 	handed_drop(&come);

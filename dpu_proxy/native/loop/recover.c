@@ -257,7 +257,7 @@ static void recover_one(struct worker_state *w, struct recovering *r, int fd, co
 	if (!error && line->tls)
 		error = recover_tls_make(w, r->tenant, fd, line, &come.side);
 	written = come.side.accepted_bytes + line->written_from;
-	if (!error && !move_arrive(w, r->tenant, &h, &come)) {
+	if (!error && !move_arrive(w, r->tenant, &h, &come, NULL)) {
 		recover_spilled_of(fd, line, written, r->tenant, h.key);
 		heard_begins(r->tenant, h.key, line->taken);
 		name(w, r, h.key, line);
@@ -281,7 +281,7 @@ static void recover_parked(struct worker_state *w, struct recovering *r, int fd,
 	if (!error)
 		error = read_line(fd, line, &come.side);
 	written = come.side.accepted_bytes + line->written_from;
-	if (!error && !move_arrive(w, r->tenant, &h, &come)) {
+	if (!error && !move_arrive(w, r->tenant, &h, &come, NULL)) {
 		recover_spilled_of(fd, line, written, r->tenant, h.key);
 		heard_begins(r->tenant, h.key, line->taken);
 		(void)held_arrives(w, r->tenant, &n, true); /* without it, it ends with the channel */

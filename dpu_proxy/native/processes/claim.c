@@ -69,13 +69,16 @@ static bool make_whole(struct parked *p, const struct claim_counts *counts)
 	return !p->tcp.pushed || give_to_protocol(&p->tcp.out);
 }
 
-struct connection *park_claim(struct channel *ch, uint64_t key, const struct claim_counts *counts, int *error)
+struct connection *park_claim(struct channel *ch, uint64_t key, const struct claim_counts *counts,
+			      struct parked_facts *facts, int *error)
 {
 	struct connection *c = NULL;
 	struct parked *p;
 
 	registry_lock();
 	p = parked_of(registry_find(ch->tenant, key, KEYED_PARKED));
+	if (p && facts && p->moved)
+		*facts = list_entry(p, struct parked_moved, parked)->facts;
 	if (p && counts && !p->returner && !make_whole(p, counts)) {
 		channel_log(ch,
 			    "a connection is torn: to its host %" PRIu64 " bytes, found %" PRIu64 "; to TCP %" PRIu64

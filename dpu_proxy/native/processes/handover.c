@@ -6,6 +6,7 @@
 #include "channel/ledger.h"
 #include "connection/socket_kind.h"
 #include "processes/move.h"
+#include "processes/parked.h"
 #include "processes/share.h"
 
 /* A connection that other processes may ask for. */
@@ -75,10 +76,11 @@ static int unknown(const struct channel *ch)
 static enum command_result claim_answer(struct channel *ch, const struct xts_claim *m, const struct claim_counts *counts)
 {
 	struct xts_claim_ack ack = { 0 };
+	struct parked_facts facts = { 0 };
 	struct connection *c;
 	int error = 0;
 
-	c = park_claim(ch, m->key, counts, &error);
+	c = park_claim(ch, m->key, counts, &facts, &error);
 	if (error == ENOENT && m->token && !counts) /* a program's, which asks again: not one that its host had moved */
 		error = unknown(ch);
 	ack.token = m->token;
@@ -87,11 +89,16 @@ static enum command_result claim_answer(struct channel *ch, const struct xts_cla
 		c->held = m->post_credits;
 		/* as if they had been sent over this channel: CLOSE will say how many of them were read */
 		c->tcp.received_bytes = m->unread;
-		ledger_count(c); /* not from the beginning of its life */
+		/* not from the beginning of its life */
+		ledger_count_as(c, facts.counted && !counts ? &facts.counts : NULL);
 		ack.proxy_id = c->proxy_id;
 		ack.post_credits = c->grant.outstanding;
-		socket_local(c->tcp.fd, &ack.local);
-		socket_peer(c->tcp.fd, &ack.peer);
+		ack.local = facts.local;
+		ack.peer = facts.peer;
+		if (!facts.known) {
+			socket_local(c->tcp.fd, &ack.local);
+			socket_peer(c->tcp.fd, &ack.peer);
+		}
 	}
 	xts_claim_ack_encode(command_reply(ch, XTS_REPLY_CLAIM_ACK, XTS_CLAIM_ACK_BYTES, m->xts_socket, error), &ack);
 	return COMMAND_REPLIES;

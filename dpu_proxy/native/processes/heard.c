@@ -182,7 +182,7 @@ bool heard_end_one(struct channel *ch, struct connection **c, bool *reset)
 	registry_unlock();
 	if (!key)
 		return any;
-	*c = park_claim(ch, key, known ? &counts : NULL, &error);
+	*c = park_claim(ch, key, known ? &counts : NULL, NULL, &error);
 	if (!*c)
 		end_by_key(ch, key);
 	return true;

@@ -26,7 +26,7 @@ uint32_t move_no_socket(uint32_t number)
 
 static struct parked *parked_new(struct worker_state *w, struct xts_tenant *t, const struct tcp_side *side)
 {
-	struct parked *p = calloc(1, sizeof *p);
+	struct parked *p = calloc(1, sizeof(struct parked_moved));
 
 	if (!p)
 		return NULL;
@@ -59,7 +59,8 @@ static void keep(struct parked *p, struct worker_state *w, struct xts_tenant *t,
 	registry_keep(&p->keyed, w, UNCLAIMED_KEEP_MS);
 }
 
-int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct handed *come)
+int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct handed *come,
+		const struct parked_facts *facts)
 {
 	struct parked *p = parked_new(w, t, &come->side);
 	int error;
@@ -68,6 +69,8 @@ int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_
 		return -ENOMEM;
 	p->state = h->state;
 	p->moved = true;
+	if (facts)
+		list_entry(p, struct parked_moved, parked)->facts = *facts;
 	registry_lock();
 	error = -registry_add(&p->keyed, t, h->key, KEYED_PARKED);
 	if (!error)

@@ -60,12 +60,15 @@ struct handed;
 struct move_head;
 struct move_note;
 struct parked;
+struct parked_facts;
 struct worker_state;
 struct xts_tenant;
 struct xts_resumed;
 
-/* A socket has come: it is kept, and `come` is empty then. 0 or -errno. */
-int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct handed *come);
+/* A socket has come: it is kept, and `come` is empty then. facts: what its kernel says; NULL: it was not asked. 0 or
+ * -errno. */
+int move_arrive(struct worker_state *w, struct xts_tenant *t, const struct move_head *h, struct handed *come,
+		const struct parked_facts *facts);
 /* That socket is a shared one. -EBADMSG: there is none of this key that could be. Takes the lock. */
 int move_arrives_shared(struct worker_state *w, const struct xts_tenant *t, const struct move_note *n);
 /* Ends those that no channel has collected: whoever has given them has ended, and will bring none. */

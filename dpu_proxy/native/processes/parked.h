@@ -7,7 +7,17 @@
 #define XTS_PARKED_H
 
 #include "connection/handed.h"
+#include "connection/tcp_counts.h"
 #include "processes/share.h"
+
+/* What its kernel says of a stream. Its host waits for the answer to its claim, and claims come one after the other; so
+ * what stays as it is until then is asked for before. */
+struct parked_facts {
+	bool known; /* else it has to be asked for */
+	bool counted;
+	struct tcp_counts counts;
+	struct xts_endpoint local, peer;
+};
 
 struct parked {
 	struct watch watch; /* first: epoll's pointer, while there are bytes to deliver */
@@ -45,6 +55,12 @@ struct parked {
 	struct channel *returner;
 	struct list returning; /* on returner->returning */
 	uint64_t may_return;   /* how many bytes it may still return */
+};
+
+/* One that has come from another process of the proxy. */
+struct parked_moved {
+	struct parked parked; /* first: it is freed as one */
+	struct parked_facts facts;
 };
 
 static inline struct parked *parked_of(struct keyed *k)

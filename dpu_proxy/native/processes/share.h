@@ -307,8 +307,11 @@ struct claim_counts {
 	bool fin_sent;
 };
 /* Claims a parked connection for this channel; NULL with *error (ECONNRESET: it is not as the host has counted).
- * counts: NULL where nothing can have been lost. Takes the lock. */
-struct connection *park_claim(struct channel *ch, uint64_t key, const struct claim_counts *counts, int *error);
+ * counts: NULL where nothing can have been lost. facts: what its kernel has said; NULL: of no interest. Takes the
+ * lock. */
+struct parked_facts;
+struct connection *park_claim(struct channel *ch, uint64_t key, const struct claim_counts *counts,
+			      struct parked_facts *facts, int *error);
 /* An event of WATCH_PARKED: TCP can take more of the spilled bytes. They are delivered in
  * turns (unowned_drain_some()). */
 void park_event(struct watch *watch);

@@ -24,6 +24,6 @@ uint64_t worker_monotonic_ns(void)
 
 void worker_poke(struct worker_state *w)
 {
-	atomic_store(&w->left, true);
-	(void)eventfd_write(w->command_fd, 1);
+	if (!atomic_exchange(&w->left, true)) /* else it has been told, and looks at everything when it hears of that */
+		(void)eventfd_write(w->command_fd, 1);
 }
