@@ -394,11 +394,13 @@ def _succeed(control: str, options: argparse.Namespace) -> int | None:
 
 def _upgrade(config: Config, options: argparse.Namespace) -> int:
     """In the unit of the running proxy, where that is a service; else as this process."""
+    from xts_proxy.supervisor import quiet_start
     from xts_proxy.upgrade import in_service
 
     control = options.control or config.proxy.control
     service = None if options.pod or options.granted_fd is not None else in_service.service_of(control)
     if service is None:
+        quiet_start.begin()
         return _run(config, options)
     print(in_service.upgrade(service, control))
     return 0

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from xts_proxy.supervisor import sandbox
+from xts_proxy.supervisor import quiet_start, sandbox
 
 _STDERR = 2
 #: Exit status of a process that made a forbidden system call (native/common/allowed_syscalls.c).
@@ -104,10 +104,10 @@ class Inherited(Child):
         self.pidfd = -1
 
 
-def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
+def fork(name: str, keep: Iterable[int], run: Callable[[], None], *, starts_quietly: bool = False) -> Child:
     """Runs `run` in a process that has only stderr and `keep` of our descriptors. It calls `bound_to_parent()` when it
-    has its final user, or ends when its connection to us does. When it returns, the process ends. OSError: there is
-    none."""
+    has its final user, or ends when its connection to us does. When it returns, the process ends. `starts_quietly`: it
+    says itself when its start is over (quiet_start.py), if ours is not. OSError: there is none."""
     global _parent  # noqa: PLW0603 - the new process inherits it
     kept = {_STDERR, *keep}
     gc.collect()
@@ -121,6 +121,10 @@ def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # only the supervisor acts on them
         sandbox.set_name(name)
+        if starts_quietly:
+            quiet_start.go_on()
+        else:
+            quiet_start.end()
         _close_others(kept)
         run()
         status = 0

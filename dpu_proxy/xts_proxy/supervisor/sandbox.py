@@ -17,6 +17,7 @@ import pwd
 import resource
 import signal
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,6 +49,7 @@ IF_SHARED = ("sys_admin", "dac_override")
 #: The user that the proxy becomes when root has started it and the configuration names none: the first one that exists.
 DEFAULT_USERS = ("xts", "nobody")
 _STDERR = 2
+_THREADS_END_S = 2.0
 _SETPCAP = 8
 #: setrlimit(2): RLIMIT_NICE is this minus the lowest nice value that may be set.
 _NICE_RANGE = 20
@@ -64,10 +66,16 @@ def raise_limits() -> int:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     except (ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (locked, locked))
+    allow_nice()
+    return descriptors
+
+
+def allow_nice() -> bool:
+    """Allows threads to leave SCHED_IDLE again, if we may. False: they may not, unless they have SYS_NICE."""
     _, nice_max = resource.getrlimit(resource.RLIMIT_NICE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NICE, (_nice_limit(), nice_max if _allows_nice(nice_max) else _nice_limit()))
-    return descriptors
+    return _allows_nice(resource.getrlimit(resource.RLIMIT_NICE)[0])
 
 
 def reserve_descriptors() -> None:
@@ -101,7 +109,11 @@ def confine(user: str, keep: Sequence[str] = (), core_dumps: bool = False) -> li
     gains any again; DAC_READ_SEARCH is not effective from here on. Unless `core_dumps`, there are no core dumps, and no
     process of the same user can read its memory. Returns what was done, for the log. OSError: the process must not go
     on."""
-    threads = len(list(Path("/proc/self/task").iterdir()))
+    threads = _threads()
+    until = time.monotonic() + _THREADS_END_S
+    while threads != 1 and time.monotonic() < until:
+        time.sleep(0.001)
+        threads = _threads()
     if threads != 1:
         raise RuntimeError(f"confine() must come before threads; there are {threads}")
     done = []
@@ -123,6 +135,11 @@ def confine(user: str, keep: Sequence[str] = (), core_dumps: bool = False) -> li
     done.append(f"{(before & ~kept).bit_count()} capabilities dropped, kept: {', '.join(names) or 'none'}")
     done.append("no new privileges")
     return done
+
+
+def _threads() -> int:
+    """Of this process. One that has been joined may be among them for a moment, if it gets no time to end."""
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def give_up_files(*, network: bool) -> str:

@@ -50,7 +50,7 @@ from xts_proxy.queues.shm_channels import ShmChannels
 from xts_proxy.status import control_socket
 from xts_proxy.status.connection_log import ConnectionLog
 from xts_proxy.status.figures import Figures
-from xts_proxy.supervisor import log, python_cpus, sandbox
+from xts_proxy.supervisor import log, python_cpus, quiet_start, sandbox
 from xts_proxy.supervisor.children import Child
 from xts_proxy.supervisor.crash import Crashes, KeyCrashes
 from xts_proxy.supervisor.heartbeat import Heartbeat, answers
@@ -170,6 +170,7 @@ class Supervisor:
         self._fork()
         if sandbox.is_private(Path(__file__)):  # a checkout in /root: the other user cannot read it
             routing.load()
+        quiet_start.before_confined()
         for line in sandbox.confine(proxy.user, sandbox.OF_SUPERVISOR, proxy.core_dumps):
             LOG.info("sandbox: %s", line)
 

@@ -21,6 +21,7 @@ from xts_messages.wire import record_table
 
 from xts_proxy.queues.kept_ends import KeptEnds, has_ended, serve_orphans
 from xts_proxy.status import control_socket
+from xts_proxy.supervisor import quiet_start
 from xts_proxy.supervisor.log import LOG
 from xts_proxy.upgrade import handover
 from xts_proxy.upgrade.handover import (
@@ -142,6 +143,7 @@ class Taking:
                 spares=True,
                 records=Versions(record_table.VERSION, record_table.COMPATIBLE),
             )
+            quiet_start.end()  # from here on hosts wait for us
             await self._wire.say(ready, [ours.child.pidfd])
             while found := await _unless(stopping, self._wire.hear()):
                 said, came = found

@@ -27,7 +27,7 @@ from xts_messages.queues.queue_kinds import PROXY, QueueEnd
 from xts_proxy._native import lib
 from xts_proxy.config.config import Config
 from xts_proxy.config.config_tenant import Identity
-from xts_proxy.supervisor import children, python_cpus, sandbox
+from xts_proxy.supervisor import children, python_cpus, quiet_start, sandbox
 from xts_proxy.tenants.tenants import Account, Tenants
 from xts_proxy.tls import keys, ulp_tls
 from xts_proxy.workers import calling, ulp, understudy
@@ -103,6 +103,7 @@ class Methods:
         lib.xts_ledger_keys()
         ulp_tls.go_on(protocols)
         done = self._confine(config) if self.swept is None else [_said(self.swept)]
+        quiet_start.end()  # from here on there are threads
         self._start_preparing(config.proxy.cpus)
         sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
         self.in_force = (config, protocols, material.congestion_controls)
@@ -136,6 +137,7 @@ class Methods:
 
         def confine() -> None:
             sandbox.set_name("xts-understudy")
+            quiet_start.end()
             self._confine(config)
             sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False, understudy=True)
 

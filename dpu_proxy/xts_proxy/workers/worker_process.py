@@ -31,7 +31,10 @@ class WorkerProcess:
         with its, its_slow, its_control:
             kept = [its.fileno(), its_slow.fileno(), its_control.fileno(), *key_connections]
             self.child = children.fork(
-                "xts-workers", kept, lambda: run(its, its_slow, its_control, key_connections, clock)
+                "xts-workers",
+                kept,
+                lambda: run(its, its_slow, its_control, key_connections, clock),
+                starts_quietly=True,
             )
         self._make_callers()
         self.workers: list[RemoteWorker] = []
