@@ -51,7 +51,7 @@ from xts_proxy.upgrade.handover import (
     private_memory,
     rewind,
 )
-from xts_proxy.upgrade.leaving import Leaving, may_be_asked
+from xts_proxy.upgrade.leaving import Leaving, is_about_to_answer, may_be_asked
 from xts_proxy.upgrade.program_files import this_program
 from xts_proxy.workers.workers import ENDS, LINK_STATES, Moved, Owner, Waits
 
@@ -65,6 +65,8 @@ _WITHIN_S = 10.0
 #: After drain_timeout_s, for hosts that take no message: their epochs end then.
 _END_S = 2.0
 _LOOK_S = 0.002
+#: For so long after a host was asked, which waits from its answer on, we look as often as this.
+_AWAKE_S, _GLANCE_S = 0.01, 0.0003
 _ASK_AGAIN_S = 0.02
 #: In which the new proxy has to start.
 _READY_S = 60.0
@@ -249,7 +251,13 @@ class Giving:
                 leaving = {queue_id: one for queue_id, one in leaving.items() if one.asked}
             if not leaving:
                 return
-            await asyncio.sleep(0 if await self._steps(leaving) else _LOOK_S)
+            if await self._steps(leaving):
+                await asyncio.sleep(0)
+            elif is_about_to_answer(leaving.values(), _AWAKE_S):
+                time.sleep(_GLANCE_S)  # a loop's timers have a millisecond
+                await asyncio.sleep(0)
+            else:
+                await asyncio.sleep(_LOOK_S)
 
     async def _steps(self, leaving: dict[int, Leaving]) -> bool:
         """One of each. True: some have gone."""

@@ -56,3 +56,9 @@ def may_be_asked(leaving: Iterable[Leaving], now: float | None = None) -> int:
     now = time.monotonic() if now is None else now
     since = [now - one.asked_at for one in leaving if one.asked and one.live]
     return 1 + 2 * sum(1 for seconds in since if seconds > LONG_S) - len(since)
+
+
+def is_about_to_answer(leaving: Iterable[Leaving], within_s: float) -> bool:
+    """Was a host asked so short a time ago?"""
+    now = time.monotonic()
+    return any(one.asked and one.live and now - one.asked_at < within_s for one in leaving)

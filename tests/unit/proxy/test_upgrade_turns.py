@@ -3,11 +3,12 @@ others."""
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_proxy.upgrade.leaving import LONG_S, Leaving, may_be_asked
+from xts_proxy.upgrade.leaving import LONG_S, Leaving, is_about_to_answer, may_be_asked
 
 NOBODY = cast(Any, None)
 NOW = 1000.0
@@ -51,3 +52,11 @@ def test_all_are_asked(takes_s: list[float]) -> None:
     quick = sum(seconds + TICK_S for seconds in takes_s if seconds < LONG_S)
     late = sum(1 for seconds in takes_s if seconds >= LONG_S)
     assert now - NOW <= quick + (LONG_S + 2 * TICK_S) * (1 + late.bit_length()) + 0.05 * (late > 0), (quick, late)
+
+
+def test_who_was_asked_just_now_is_looked_at_often() -> None:
+    """It waits from its answer on. Queues without a host, and those that do not answer soon, make nobody wait."""
+    now = time.monotonic()
+    rows = {name: Leaving(NOBODY, live, True, at) for name, live, at in (("now", True, now), ("late", True, now - 60))}
+    assert is_about_to_answer(rows.values(), 30)
+    assert not is_about_to_answer([rows["late"], Leaving(NOBODY, False, True, now), Leaving(NOBODY, True)], 30)
