@@ -3,9 +3,12 @@ running proxy handed over, next to the slowest of equally long pieces without an
 takes with idle connections; and transfers with upgrades in the middle, of which each byte is checked.
 
 Requests go out at a fixed rate, whatever the answers do (native/workloads_rate.c): a share of what the same connections
-reach when each answer is followed by the next request. The hand-over is the time from the running proxy's line that the
-new one is ready, before which nothing moves, to its line that all is the new one's. The new proxy starts before that,
-and takes processor time from the same two cores: "whole upgrade" is from the command to the end of the old process.
+reach when each answer is followed by the next request, or of the worker's core (--of-worker). The columns "worker" and
+"machine" say what that is of the worker's core, and of all cores. The hand-over is the time from the running proxy's
+line that the new one is ready, before which nothing moves, to its line that all is the new one's. The new proxy starts
+before that, and takes processor time from the same cores: "whole upgrade" is from the command to the end of the old
+process.
+Behind the table is what proxy and program had at the beginning and at the end: a soak shows whether that grows.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +37,11 @@ from xts_lab.free_ports import free_ports
 from xts_messages.terminal import terminal
 from xts_messages.terminal.command_line import CommandLine
 from xts_messages.terminal.standard_output import ends_with_reader
+from xts_proxy.status import control_socket
 
-from . import certificates
+from . import certificates, footprint
 from .certificates import TRUST_NAME, Certificates
+from .footprint import Footprint
 from .native_programs import TOP, Programs, build
 
 KINDS = ("shm", "afxdp", "switch", "relay")
@@ -106,6 +111,8 @@ class Figures:
     """Of one kind of queue. Times are in ms."""
 
     rate: float = 0.0
+    worker_load: float = 0.0  # what the worker's thread took of a core without an upgrade, without polling
+    machine_load: float = 0.0  # what all cores had to do then, of all cores
     requests: int = 0
     slowest: list[float] = field(default_factory=list)
     without: list[float] = field(default_factory=list)
@@ -115,6 +122,8 @@ class Figures:
     idle_hand_over: list[float] = field(default_factory=list)
     transfer_upgrades: int = 0
     transferred_mib: int = 0
+    proxies: list[Footprint] = field(default_factory=list)  # after each upgrade under requests
+    programs: list[Footprint] = field(default_factory=list)
 
     def met(self) -> int:
         """How many upgrades reached the goal."""
@@ -155,6 +164,11 @@ class Bench:
         ) as process:
             yield process
 
+    def worker_s(self) -> float:
+        """What its threads have taken of a core, without polling."""
+        status = control_socket.ask(self.where.control(), control_socket.Question("status"))
+        return sum(float(worker["cpu_ns"] - worker["poll_ns"]) for worker in status["workers"]) / 1e9
+
     def upgrade(self) -> Handed:
         log = self.where.log_path()
         written = log.stat().st_size
@@ -172,6 +186,13 @@ def _port_with_room(address: str) -> int:
         (first,) = free_ports(1, address)
         if first + _TLS_SHIFT + 16 < 65536:
             return first
+
+
+def machine_s() -> tuple[float, float]:
+    """What all cores together have worked, and what they could have."""
+    numbers = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle = numbers[3] + numbers[4]
+    return sum(numbers) - idle, sum(numbers)
 
 
 def hand_over(log: str) -> Span:
@@ -198,18 +219,31 @@ def said(process: subprocess.Popen[str], what: str) -> dict[str, Any]:
     return found
 
 
+def _warm(bench: Bench, figures: Figures) -> None:
+    time.sleep(_WARM_S / 2)
+    worker_s, (busy, could), since = bench.worker_s(), machine_s(), time.monotonic()
+    time.sleep(_WARM_S)
+    figures.worker_load = (bench.worker_s() - worker_s) / (time.monotonic() - since)
+    now_busy, now_could = machine_s()
+    figures.machine_load = (now_busy - busy) / (now_could - could)
+
+
 def measure_requests(bench: Bench, arguments: argparse.Namespace, figures: Figures, say: Console) -> None:
     with bench.client("requests", _ECHO, connections=arguments.connections, seconds=_CLOSED_LOOP_S) as process:
-        reached = said(process, "requests")["operations"] / _CLOSED_LOOP_S
-    figures.rate = arguments.load * reached
+        operations = said(process, "requests")["operations"]
+    figures.rate = arguments.load * operations / _CLOSED_LOOP_S
+    if arguments.of_worker:
+        figures.rate = arguments.load * operations / bench.worker_s()
     handed: list[Handed] = []
     with bench.client("requests-at-rate", _ECHO, connections=arguments.connections, rate=int(figures.rate)) as process:
         said(process, "connections")
-        time.sleep(_WARM_S)
+        _warm(bench, figures)
         for number in range(arguments.upgrades):
             handed.append(bench.upgrade())
             whole, part = handed[-1].whole, handed[-1].hand_over
             say.print(f"upgrade {number + 1}: {part.length_s * 1e3:,.0f} of {whole.length_s * 1e3:,.0f} ms")
+            figures.proxies.append(footprint.of_tree(bench.where.pid()))
+            figures.programs.append(footprint.of_tree(process.pid))
             time.sleep(max(_PAUSE_S, 3 * part.length_s))  # there is a piece without one to compare with
         process.terminate()
         requests = Requests(said(process, "requests at a rate")["requests"])
@@ -260,13 +294,23 @@ def _median(values: Sequence[float]) -> str:
 
 def show(found: dict[str, Figures], console: Console) -> None:
     table = Table(title="ms: median (range)", title_justify="left")
-    columns = ("kind", "requests/s", "slowest in a hand-over", "as long without", f"≤ {GOAL_MS:g} ms or twice that")
+    columns = (
+        "kind",
+        "requests/s",
+        "worker",
+        "machine",
+        "slowest in a hand-over",
+        "as long without",
+        f"≤ {GOAL_MS:g} ms or twice that",
+    )
     for title in (*columns, "in the whole upgrade", "hand-over", "whole upgrade", "idle: hand-over", "transferred"):
         table.add_column(title, justify="left" if title == "kind" else "right")
     for kind, one in found.items():
         table.add_row(
             kind,
             f"{one.rate:,.0f}",
+            f"{one.worker_load:.0%}",
+            f"{one.machine_load:.0%}",
             _median(one.slowest),
             _median(one.without),
             f"{one.met()} of {len(one.slowest)}",
@@ -277,6 +321,10 @@ def show(found: dict[str, Figures], console: Console) -> None:
             f"{one.transferred_mib:,} MiB, {one.transfer_upgrades} upgrades" if one.transferred_mib else "–",
         )
     console.print(table)
+    for kind, one in found.items():
+        for what, had in (("proxy", one.proxies), ("program", one.programs)):
+            if grown := footprint.growth(had):
+                console.print(f"{kind}, {what}: {grown}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -292,6 +340,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--upgrades", type=int, default=50, metavar="N", help="under requests (default: %(default)s)")
     add("--connections", type=int, default=1000, metavar="N", help="of the requests (default: %(default)s)")
     add("--load", type=float, default=0.7, metavar="SHARE", help="of the rate that they reach (default: %(default)s)")
+    add("--of-worker", action="store_true", help="the load is a share of what the worker's own core can do")
     add("--idle", type=int, default=10000, metavar="N", help="idle connections; 0: none (default: %(default)s)")
     add("--idle-upgrades", type=int, default=5, metavar="N", help="of these (default: %(default)s)")
     add("--transfer-mib", type=int, default=1024, metavar="MIB", help="0: none (default: %(default)s)")
@@ -333,7 +382,7 @@ def main() -> int:
     load = {"before": before[0], "after": os.getloadavg()[0], "cores": os.cpu_count()}
     console.print(f"load: {load['before']:.1f} before, {load['after']:.1f} after, on {load['cores']} cores")
     if arguments.json:
-        figures = {kind: vars(one) for kind, one in found.items()}
+        figures = {kind: asdict(one) for kind, one in found.items()}
         arguments.json.write_text(json.dumps({"kinds": figures, "load": load}) + "\n")
     return 0
 

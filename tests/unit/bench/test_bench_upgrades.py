@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import io
+import os
 import time
 
 import pytest
+from bench.footprint import Footprint, growth, of_tree
 from bench.upgrades import Figures, Requests, Span, hand_over, show
 from rich.console import Console
 
@@ -49,3 +51,15 @@ def test_the_goal_is_50_ms_or_twice_what_is_usual() -> None:
     out = io.StringIO()
     show({"shm": figures}, Console(file=out, width=200))
     assert "2 of 4" in out.getvalue() and "176 (49–401)" in out.getvalue()
+
+
+def test_what_processes_have_and_how_it_grows() -> None:
+    before = of_tree(os.getpid())
+    ends = os.pipe()
+    after = of_tree(os.getpid())
+    for fd in ends:
+        os.close(fd)
+    assert after.descriptors == before.descriptors + 2 and after.processes >= 1 and after.memory_kib
+    grown = growth([Footprint(1, 1, number) for number in range(100)])
+    assert "first 10: 1 processes, 1 threads, 5 descriptors" in grown and "last 10" in grown and "95 desc" in grown
+    assert growth([before] * 9) == ""
