@@ -163,8 +163,8 @@ class KeptInterface:
             return f"opening the queues of {found.name} again takes a restart"
         if renew:
             self._note_renewal(found)
-        elif found.mac != self.state.mac:
-            self._note_address(found)
+        else:
+            self._note_what_goes_on(found)
         self.state = found
         return ""
 
@@ -183,6 +183,16 @@ class KeptInterface:
         self.generation += 1
         self.renewed += 1
         self.lost, self._opened_mtu, self._queues_mac = False, found.mtu, found.mac
+
+    def _note_what_goes_on(self, found: InterfaceState) -> None:
+        """It has changed, and its queues go on as they are."""
+        if found.mac != self.state.mac:
+            self._note_address(found)
+        if self._opened_mtu < min(found.mtu, MTU_BEST) and found.mtu != self.state.mtu:
+            text = (
+                "the MTU of %s is %d now: its queues go on with buffers and frames for %d, until they are opened again"
+            )
+            self._log.warning(text, found.name, found.mtu, self._opened_mtu)
 
     def _note_address(self, found: InterfaceState) -> None:
         """Its queues go on with the address that they have, which is the one that the other end knows."""

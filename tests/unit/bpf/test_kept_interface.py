@@ -195,6 +195,26 @@ def test_a_smaller_mtu(kernel: Kernel) -> None:
     assert (kept.problem, kept.generation) == ("", 3)
 
 
+def test_a_larger_mtu(kernel: Kernel, caplog: pytest.LogCaptureFixture) -> None:
+    """Disturbs nobody, and is said each time."""
+    kernel.change(mtu=1500)
+    kept = kept_by(kernel)
+    for mtu in (1500, 9000, 9000, 1500, 62_000):
+        kernel.change(mtu=mtu)
+        assert not look(kept)
+    said = "the MTU of xts0 is %d now: its queues go on with buffers and frames for 1500"
+    assert [said % mtu in caplog.text for mtu in (1500, 9000, 62_000)] == [False, True, True]
+    assert caplog.text.count("go on") == 2
+    kernel.change(mtu=1400)
+    assert look(kept), "that is less than they were opened for"
+
+
+def test_a_larger_mtu_than_messages_need(kernel: Kernel, caplog: pytest.LogCaptureFixture) -> None:
+    kept = kept_by(kernel)
+    kernel.change(mtu=65_535)
+    assert not look(kept) and not caplog.text
+
+
 def test_a_smaller_mtu_and_no_program(kernel: Kernel) -> None:
     """The program is there first: it keeps other frames away from this machine."""
     kept = kept_by(kernel)
