@@ -8,6 +8,10 @@ before, nothing can be told from the silence. Who can bind again later waits for
 
 What a queue *is* the kernel says (XDP_OPTIONS), after it was bound.
 
+With zero copy small chunks depend on the driver, too. One that gives its card the size of buffers in steps of 1 KiB
+(igb, igc) would cut the 1,792 bytes of one down to 1,024, and lose longer frames without a word; a probe is too
+short to show that. So only drivers of which it is known get small ones unasked, and normal ones if they refuse these.
+
 A lab's card answers in a driver's place, as it does for rules (flow_rules.py): its queues are in copy mode, and it
 says they were not.
 """
@@ -23,7 +27,15 @@ from pathlib import Path
 from typing import Protocol
 
 from xts_messages.machine.xdp_features import XdpFeatures, ask_outside
-from xts_messages.queues.afxdp import XskSocket, has_huge_pages, open_socket
+from xts_messages.queues.afxdp import (
+    CHUNK,
+    SMALL_CHUNKS_SAID,
+    XskSocket,
+    has_huge_pages,
+    has_small_chunks,
+    may_have_small_chunks,
+    open_socket,
+)
 from xts_messages.queues.queue_kinds import QueueOptions
 
 from xts_bpf import flow_rules
@@ -31,6 +43,8 @@ from xts_bpf.interface_driver import driver_of
 from xts_bpf.program import interface_index
 
 NO_NODE = -1
+#: Drivers that by their sources give their card buffers of any size, or in steps of at most 128 bytes.
+TAKE_SMALL_CHUNKS = frozenset({"i40e", "ice", "mlx5_core", "virtio_net"})
 AUTO, ON, OFF = "auto", "on", "off"
 #: How long a queue may take to move a probe, before it is bound and after that; and before, where the one before it
 #: did not.
@@ -38,7 +52,10 @@ ANSWER_S, BEFORE_S = 1.0, 0.15
 #: How long a queue may be busy after it was closed to be bound again.
 REBIND_S = 1.0
 #: Errors of bind() that say nothing about zero copy.
-_OTHERS = (errno.EBUSY, errno.EPERM, errno.ENOBUFS, errno.ENODEV, errno.EMSGSIZE, errno.EAFNOSUPPORT)
+_OTHERS = (
+    *(errno.EBUSY, errno.EPERM, errno.ENOBUFS, errno.ENODEV, errno.EMSGSIZE, errno.EOVERFLOW),
+    errno.EAFNOSUPPORT,
+)
 #: Sends a probe to a queue for so many seconds: is it answered?
 Answers = Callable[[int, float], bool]
 
@@ -60,7 +77,7 @@ class CopyMode:
 def decide(wanted: str, driver: str, features: XdpFeatures | None) -> CopyMode:
     """How the queues of this driver are to be bound, `wanted`: the configuration's zero_copy. `features` None: the
     kernel does not say."""
-    named = f"the driver {driver}" if driver else "the driver"
+    named = _named(driver)
     one = 1 if features and features.native and not features.several_buffers else 0
     if wanted == OFF:
         return CopyMode(False, 'the configuration says zero_copy = "off"', one)
@@ -141,6 +158,7 @@ class QueueBinder:
         #: A queue is in copy mode only until a probe is answered.
         self.postponed = False
         self._silent = False  # no probe of the last queue was answered before it was bound
+        self._large = ""  # with zero copy, why chunks are not small where they might be
 
     def begin(self, name: str) -> None:
         """The interface, by its name now: its driver is asked. OSError: zero copy is wanted, and it has none."""
@@ -149,6 +167,8 @@ class QueueBinder:
         self.mode = decide(self._wanted, self._driver_name, self._driver.features())
         self._node = numa_node(name)
         self.postponed = self._silent = False
+        known = self._driver_name in TAKE_SMALL_CHUNKS
+        self._large = "" if known else f"{_named(self._driver_name)} is not known to take smaller ones"
         if self._wanted == ON and not self.mode.zero_copy:
             raise self._refused(errno.EOPNOTSUPP, self.mode.reason)
 
@@ -175,7 +195,7 @@ class QueueBinder:
             waiting = "no probe was answered yet; zero copy is tried when one is"
             return self._open(CopyMode(False, waiting, self.mode.buffers), queue_id, options, patience_s)
         try:
-            xsk = self._open(self.mode, queue_id, options, patience_s)
+            xsk = self._open_zero_copy(queue_id, options, patience_s)
         except OSError as error:
             if error.errno in _OTHERS:
                 raise
@@ -192,8 +212,18 @@ class QueueBinder:
             xsk.copying += "; not proved by a frame"
         return xsk
 
+    def _open_zero_copy(self, queue_id: int, options: QueueOptions, patience_s: float) -> XskSocket:
+        """As _open(). A driver may refuse small chunks, and not others."""
+        try:
+            return self._open(self.mode, queue_id, options, patience_s)
+        except OSError as error:
+            if error.errno in _OTHERS or self._large or options.chunk_bytes:
+                raise
+        self._large = f"{_named(self._driver_name)} refuses smaller ones"
+        return self._open(self.mode, queue_id, options, REBIND_S)
+
     def _fall_back(self, queue_id: int, options: QueueOptions, number: int, what: str) -> XskSocket:
-        named = f"the driver {self._driver_name}" if self._driver_name else "the driver"
+        named = _named(self._driver_name)
         if self._wanted == ON:
             raise self._refused(number, f"{named} {what}")
         copied = CopyMode(False, f"{named} says that it has zero copy, and {what}", 0)
@@ -215,13 +245,23 @@ class QueueBinder:
             single_chunk=options.single_chunk or mode.buffers == 1,
             buffers_max=mode.buffers,
             numa_node=self._node + 1,
+            chunk_bytes=options.chunk_bytes or (CHUNK if mode.zero_copy and self._large else 0),
         )
         xsk = self._driver.open(queue_id, wanted, patience_s)
         xsk.copying = replace(mode, zero_copy=xsk.zero_copy).said
         if options.huge_pages:
             huge = has_huge_pages(xsk.umem_fd)
             xsk.copying += "; in huge pages" if huge else "; not in huge pages: too few are free (vm.nr_hugepages)"
+        xsk.copying += self._said_of_chunks(xsk, options)
         return xsk
+
+    def _said_of_chunks(self, xsk: XskSocket, options: QueueOptions) -> str:
+        """What is worth telling people."""
+        if has_small_chunks(xsk.geometry):
+            return SMALL_CHUNKS_SAID
+        if xsk.zero_copy and self._large and not options.chunk_bytes and may_have_small_chunks(xsk.geometry):
+            return f"; in chunks of {CHUNK} bytes: {self._large}"
+        return ""
 
 
 def numa_node(interface: str) -> int:
@@ -230,6 +270,10 @@ def numa_node(interface: str) -> int:
         return max(NO_NODE, int(Path(f"/sys/class/net/{interface}/device/numa_node").read_text(encoding="ascii")))
     except (OSError, ValueError):
         return NO_NODE
+
+
+def _named(driver: str) -> str:
+    return f"the driver {driver}" if driver else "the driver"
 
 
 def _text(error: OSError) -> str:

@@ -6,6 +6,7 @@ What a key means is in `deploy/xts-proxy.toml`, in the comment above it; what it
 
 from __future__ import annotations
 
+import json
 import re
 import types
 from collections.abc import Iterator
@@ -101,7 +102,7 @@ def legal(hint: Any) -> str:
     if kind is Annotated:
         text = _of_notes(parts[0], parts[1:]) or legal(parts[0])
     elif kind is Literal:
-        text = "one of " + ", ".join(f'"{value}"' for value in parts)
+        text = "one of " + ", ".join(json.dumps(value) for value in parts)
     elif kind in (Union, types.UnionType):
         text = next((found for part in parts if part is not type(None) and (found := legal(part))), "")
     elif kind is list:

@@ -76,7 +76,8 @@ log = logging.getLogger("xts-agent")
 
 #: A proxy that is not there is asked again after a second, and twice as long each time, up to this.
 RDMA_RETRY_MAX_S = 8.0
-#: Processes wait for so long where an opener has ended: the next one is started at once, and may be slow.
+#: Processes wait for so long where an opener has ended: the next one is started at once, and may be slow. So they do
+#: where a queue is closed and opened again for them.
 OPENER_WAIT_S = 10.0
 
 
@@ -399,7 +400,7 @@ class Agent:
         except NotReady as soon:
             for pool in self.pools:
                 pool.look_again()
-            if all(pool.has_opener for pool in self.pools):
+            if all(pool.has_opener for pool in self.pools) and peer.small_chunks:
                 raise
             raise NotReady(max(soon.wait_s, OPENER_WAIT_S)) from None
 
@@ -449,7 +450,7 @@ class Agent:
             pools.remove(home)
             pools.insert(0, home)
         for pool in pools:
-            if slot := pool.take(peer.uid, pod.uid if pod else ""):
+            if slot := pool.take(peer.uid, pod.uid if pod else "", small_chunks=peer.small_chunks):
                 return slot
             pool.refill()
             if pool is home and not pool.exhausted():

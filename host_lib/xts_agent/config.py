@@ -16,6 +16,7 @@ from xts_messages.attaching.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_M
 from xts_messages.machine import mac_address
 from xts_messages.metrics.metric_list import add_list_metrics
 from xts_messages.metrics.metrics_address import MetricsAddress
+from xts_messages.queues.afxdp import SMALL_CHUNK_MTU, ChunkBytes, chunk_bytes_of
 from xts_messages.queues.queue_kinds import RDMA_PORT, RDMA_QUEUES_MAX, QueueOptions
 from xts_messages.services import exit_status
 from xts_messages.services.log_format import FORMATS, Format
@@ -78,6 +79,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     reliable: Literal["off", "on"] = "off"  # repeat lost frames (messages/native/decorators/arq.h)
     zero_copy: Literal["auto", "on", "off"] = "auto"  # queues without a copy by the kernel (xts_bpf/zero_copy.py)
     huge_pages: bool = False  # the queues' memory, if there are enough
+    chunk_bytes: ChunkBytes = "auto"  # of a buffer there (xts_messages/queues/afxdp.py)
     busy_poll_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 0  # the kernel polls the card (busy_poll.py); 0: not
     busy_poll_frames: Annotated[int, Meta(ge=0, le=65535)] = 0  # of such a poll; 0: as the kernel has it
     napi_defer_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 0  # without interrupts (napi_deferral.py); 0: as it is
@@ -118,6 +120,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             self.frame_window,
             self.single_chunk,
             huge_pages=self.huge_pages,
+            chunk_bytes=chunk_bytes_of(self.chunk_bytes),
             busy_poll_us=self.busy_poll_us,
             busy_poll_frames=self.busy_poll_frames,
         )
@@ -336,18 +339,7 @@ def parser() -> argparse.ArgumentParser:
         help="who has the rules of the card: its driver (ethtool), or a program that answers in its place "
         "(unix:/path, as in a lab) (default ethtool)",
     )
-    add(
-        "--zero-copy",
-        choices=("auto", "on", "off"),
-        help="whether the driver uses the queues' memory itself: where it has that and a frame proves it (auto), or "
-        "else the agent does not start (on), or never (off) (default auto)",
-    )
-    add(
-        "--huge-pages",
-        action="store_true",
-        default=None,
-        help="have the queues' memory in huge pages of 2 MiB, as far as there are free ones (vm.nr_hugepages)",
-    )
+    _add_memory(result)
     add(
         "--busy-poll-us",
         metavar="N",
@@ -377,6 +369,30 @@ def parser() -> argparse.ArgumentParser:
     add("--ready-fd", metavar="FD", type=int, help="write a line to this file descriptor when serving, and close it")
     add("--verbose", action="store_true", help="log each attachment")
     return result
+
+
+def _add_memory(parser: argparse.ArgumentParser) -> None:
+    """Options of the queues' memory."""
+    add = parser.add_argument
+    add(
+        "--zero-copy",
+        choices=("auto", "on", "off"),
+        help="whether the driver uses the queues' memory itself: where it has that and a frame proves it (auto), or "
+        "else the agent does not start (on), or never (off) (default auto)",
+    )
+    add(
+        "--huge-pages",
+        action="store_true",
+        default=None,
+        help="have the queues' memory in huge pages of 2 MiB, as far as there are free ones (vm.nr_hugepages)",
+    )
+    add(
+        "--chunk-bytes",
+        metavar="SIZE",
+        type=lambda text: int(text) if text.isdecimal() else text,
+        help="bytes of a buffer of the queues' memory: 4096, or 2048 for half the memory, where each frame fits "
+        f"(an MTU of up to {SMALL_CHUNK_MTU}) (default auto: 2048 where it fits and the driver is known to take it)",
+    )
 
 
 _NEEDED = {"--interface": "interface", "--peer-mac": "peer_mac"}

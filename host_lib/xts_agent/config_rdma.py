@@ -24,6 +24,7 @@ _OF_AFXDP = (
     "reliable",
     "zero_copy",
     "huge_pages",
+    "chunk_bytes",
     "prove_every_s",
 )
 _OF_RDMA = ("rdma_peer", "rdma_port", "rdma_queue", "rdma_ack_timeout")

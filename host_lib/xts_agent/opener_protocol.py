@@ -41,6 +41,7 @@ class Ask(IntEnum):
     FINISH = 4  # close everything, and detach the program if no process has a queue: the agent could not begin
     LOOK = 6  # say how the interface is: the answer comes after a report
     OVER = 7  # tell the proxy that no process has the connections of some keys any more
+    OPEN_LARGE = 8  # as OPEN, with chunks that each library knows
     LEAVE = 5  # close what no process has; queues in use and the program stay for the next agent
 
 

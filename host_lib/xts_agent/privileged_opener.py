@@ -42,7 +42,7 @@ from xts_bpf.zero_copy import Answers, QueueBinder
 from xts_messages.machine.netlink_changes import LINKS, Changes
 from xts_messages.native import ffi, lib
 from xts_messages.queues import busy_poll
-from xts_messages.queues.afxdp import NO_DROPS, Drops, LastWord, XskSocket, drops_of, is_busy
+from xts_messages.queues.afxdp import CHUNK, NO_DROPS, Drops, LastWord, XskSocket, drops_of, has_small_chunks, is_busy
 from xts_messages.services import privilege
 from xts_messages.services.served_sockets import server_of
 
@@ -120,6 +120,7 @@ class _Queue:
     goodbye_epoch: int = 0  # the last epoch for which the proxy was sent GOODBYE
     goodbye: bytes = b""  # that one, if frames are steered: said once more before the next process says HELLO
     opening: bool = False
+    large: bool = False  # is opened with chunks that each library knows
     words: deque[tuple[int, tuple[int, ...]]] = field(default_factory=partial(deque, maxlen=WORDS_MAX))  # OVER to say
     asked: int = 0  # the number of the request to open it
     released: bool = False  # since it was opened
@@ -322,7 +323,8 @@ class Opener:
         """How many queues are bound with zero copy, how often one was bound again, and why they are as they are."""
         opened = [q.xsk for q in self._queues if q.xsk and not q.opening]
         copied = [xsk for xsk in opened if not xsk.zero_copy]
-        shown = (copied or opened)[:1]
+        # A queue with large chunks may be for an older library: the others tell what is chosen.
+        shown = sorted(copied or opened, key=lambda xsk: not has_small_chunks(xsk.geometry))[:1]
         parts = [part for xsk in shown for part in (xsk.copying, busy_poll.said(xsk.xsk_fd, self.config.queue_options))]
         said = "; ".join(filter(None, (*parts, self._deferral.said)))
         return len(opened) - len(copied), self._binder.fallbacks, said
@@ -336,13 +338,14 @@ class Opener:
     def _execute(self, request: Request, q: _Queue) -> None:
         legal = {
             Ask.OPEN: q.admitted is None,
+            Ask.OPEN_LARGE: q.admitted is None,
             Ask.ADMIT: q.admitted is None and q.xsk is not None,
             Ask.RELEASE: True,
         }[request.ask]
         if q.opening or not legal:
             raise ValueError(f"{request.ask.name} of queue {q.number} at a wrong time")
-        if request.ask is Ask.OPEN:
-            q.opening, q.asked = True, request.number
+        if request.ask in (Ask.OPEN, Ask.OPEN_LARGE):
+            q.opening, q.asked, q.large = True, request.number, request.ask is Ask.OPEN_LARGE
             self._work.put(q)
             return
         answer = Answer(Say.DONE, q.number, request.number)
@@ -445,7 +448,9 @@ class Opener:
 
     def _open_socket(self, q: _Queue) -> XskSocket:
         """OSError EBUSY: another socket has the queue."""
-        config, name = self.config, self._kept.name
+        name, options = self._kept.name, self.config.queue_options
+        if q.large:
+            options = replace(options, chunk_bytes=CHUNK)
         until = 0.0
         if q.busy:
             if is_busy(name, q.number):
@@ -453,7 +458,7 @@ class Opener:
             until = time.monotonic() + PROBED_S
         while True:
             try:
-                return self._binder.open(name, q.number, config.queue_options, answers=self._answers())
+                return self._binder.open(name, q.number, options, answers=self._answers())
             except OSError as error:
                 if error.errno != errno.EBUSY or time.monotonic() >= until:
                     raise

@@ -24,6 +24,9 @@ So may the interface, or its XDP program. The opener says so (InterfaceReport). 
 given away or opened, and processes that have one are told that it has ended. In a new *generation* of the interface all
 queues are lost, and are opened again; it may have fewer of them, and only these are `usable`. Frames may not find a
 queue that it has (xts_bpf/steering.py): such a queue is not given away, and a process that has it is told.
+
+A library of before does not know queues with small chunks (xts_messages/queues/afxdp.py). Where those that are ready
+have such, one is opened again for its process, which waits.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ from itertools import zip_longest
 
 from xts_bpf.program import Owner
 from xts_messages.attaching.attachments import NotReady
+from xts_messages.native import ffi
+from xts_messages.queues.afxdp import has_small_chunks
 
 from xts_agent.opener_protocol import Answer, Ask, InterfaceReport, Request, Say, receive_answer, receive_ready
 from xts_agent.pod_cgroup import pod_of_process
@@ -96,6 +101,7 @@ class Slot:
     kept: bool = False  # busy for longer than a close takes
     warned: bool = False
     released: bool = False  # while RETURNED: the opener is not to admit frames any more
+    large: bool = False  # is opened, or was, with chunks that each library knows
     before_us: Owner | None = None  # the process that got it from an earlier agent
 
     def say_over(self, epoch: int, keys: list[int]) -> bool:
@@ -103,6 +109,16 @@ class Slot:
         False: it has to be said later. The opener takes each."""
         self.pool.say_over(self, epoch, keys)
         return True
+
+    @property
+    def is_spare(self) -> bool:
+        """Would it be opened for nobody yet?"""
+        return self.state is State.CLOSED and not self.large
+
+    @property
+    def has_small_chunks(self) -> bool:
+        """While it is READY: has its memory such?"""
+        return has_small_chunks(ffi.from_buffer("struct xts_attach_reply *", self.geometry))
 
     def is_held(self) -> bool:
         """Is waiting for it pointless? False also if that was found too long ago."""
@@ -202,19 +218,31 @@ class Pool:
                 raise OSError(answer.error, answer.text)
             self._take_in(answer)
 
-    def take(self, uid: int, pod: str = "", *, relay: bool = False) -> Slot | None:
+    def take(self, uid: int, pod: str = "", *, relay: bool = False, small_chunks: bool = True) -> Slot | None:
         """A READY queue, now USED and charged to a user, and a pod; None when there is none. Where frames need rules
-        for the others, queue 0 is a relay's if it can be: it goes on when the rules are lost."""
+        for the others, queue 0 is a relay's if it can be: it goes on when the rules are lost. `small_chunks`: it may
+        have such; if not, one without is on its way when there is none."""
         ready = [slot for slot in self._carrying() if slot.state is State.READY]
-        if self.steered and not relay:
-            ready.sort(key=lambda slot: slot.queue_id == 0)
+        ready.sort(key=lambda slot: (self.steered and not relay and slot.queue_id == 0, slot.large))
         if len(ready) <= self.reserved or self._late or self.problem:
             return None
-        slot = ready[0]
+        found = ready if small_chunks else [slot for slot in ready if not slot.has_small_chunks]
+        if not found:
+            self._open_larger(ready[0])
+            return None
+        slot = found[0]
         slot.state = State.USED
         slot.uid, slot.pod = uid, pod
         self.refill()
         return slot
+
+    def _open_larger(self, slot: Slot) -> None:
+        """Opens a READY queue again, with chunks that each library knows, unless one is on its way."""
+        if any(other.large and other.state in (State.OPENING, State.CLOSED) and not other.kept for other in self.slots):
+            return
+        self._drop_descriptors(slot)
+        slot.state, slot.large, slot.retry_at = State.CLOSED, True, 0.0
+        self.refill()
 
     def left(self, epoch: int, queue_id: int) -> Slot | None:
         """The queue that a relay of an earlier agent has; None: it is none of this pool."""
@@ -287,7 +315,7 @@ class Pool:
 
     def release(self, slot: Slot) -> None:
         """Stops admitting frames on a USED queue that was given to a process, and sends the proxy GOODBYE for it."""
-        slot.state, slot.released = State.RETURNED, True
+        slot.state, slot.released, slot.large = State.RETURNED, True, False
         self._send(Request(Ask.RELEASE, slot.queue_id))
         if slot.queue_id >= self.usable:
             self._forget(slot)
@@ -301,9 +329,9 @@ class Pool:
         """Tries RETURNED queues, and opens CLOSED ones until there are enough spares."""
         now = time.monotonic()
         for slot in self._waiting() if self._begun and not self.state.problem else ():
-            if slot.retry_at > now or (slot.state is State.CLOSED and self._ahead() >= self.spares):
+            if slot.retry_at > now or (slot.is_spare and self._ahead() >= self.spares):
                 continue
-            if self._send(Request(Ask.OPEN, slot.queue_id)):
+            if self._send(Request(Ask.OPEN_LARGE if slot.large else Ask.OPEN, slot.queue_id)):
                 slot.state = State.OPENING
 
     def look(self) -> InterfaceReport:
@@ -407,7 +435,7 @@ class Pool:
                 self.taken(slot)
             elif slot.state is State.READY and again:
                 self._drop_descriptors(slot)
-                slot.state = State.CLOSED
+                slot.state, slot.large = State.CLOSED, False
             slot.retry_at = 0.0
         for slot in self.slots[self.usable :]:  # the interface has fewer queues now, and the opener has closed these
             if slot.state is State.RETURNED:
@@ -416,7 +444,7 @@ class Pool:
     def _forget(self, slot: Slot) -> None:
         """The interface has this queue no more."""
         slot.state, slot.uid, slot.pod, slot.before_us = State.CLOSED, None, "", None
-        slot.kept = slot.warned = slot.released = False
+        slot.kept = slot.warned = slot.released = slot.large = False
 
     def timeout_s(self) -> float | None:
         """When collect() is to be called again, in seconds; None: not before something happens."""
@@ -470,8 +498,9 @@ class Pool:
 
     def _waiting(self) -> list[Slot]:
         """The queues that refill() still has to try."""
-        wanted = {State.RETURNED} if self._ahead() >= self.spares else {State.RETURNED, State.CLOSED}
-        return [slot for slot in self.slots[: self.usable] if slot.state in wanted]
+        found = [slot for slot in self.slots[: self.usable] if slot.state in (State.RETURNED, State.CLOSED)]
+        enough = self._ahead() >= self.spares
+        return sorted((slot for slot in found if not (slot.is_spare and enough)), key=lambda slot: not slot.large)
 
     def _take_in(self, answer: Answer) -> bool:
         """Handles an answer. True: it has changed what is known about a queue."""

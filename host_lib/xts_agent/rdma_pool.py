@@ -44,7 +44,7 @@ class RdmaPool(Pool):
     def open_first(self) -> None:
         """There is nothing to open."""
 
-    def take(self, uid: int, pod: str = "", *, relay: bool = False) -> Slot | None:
+    def take(self, uid: int, pod: str = "", *, relay: bool = False, small_chunks: bool = True) -> Slot | None:
         """The queue, for a relay. For processes there is none."""
         [slot] = self.slots
         if not relay or slot.state is not State.READY:

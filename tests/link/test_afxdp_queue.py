@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pytest
 from beds.ready import readable
@@ -27,19 +28,44 @@ SIZES = [60, 61, 64, 128, 1500, 2048, 3839, 3840, 3841, 4096, 4097, 7680, 7681, 
 ETHERTYPE = b"\x85\x5b"
 
 
+#: MTU, and the size of chunks that it is for.
+CHUNKS = [(62_000, 4096), (1500, 2048), (1500, 4096)]
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A wire, and queues whose chunks have a size."""
+
+    wire: Wire
+    chunk_bytes: int
+
+    def options(self, frame_window: int) -> QueueOptions:
+        return QueueOptions(frame_window=frame_window, chunk_bytes=self.chunk_bytes)
+
+
+@pytest.fixture(params=CHUNKS, ids=[f"mtu-{mtu}-chunks-{chunk}" for mtu, chunk in CHUNKS])
+def sized(request: pytest.FixtureRequest) -> Iterator[Sized]:
+    mtu, chunk_bytes = request.param
+    for wire in make_wire(mtu):
+        yield Sized(wire, chunk_bytes)
+
+
 @pytest.fixture
-def ends(wire: Wire) -> Iterator[tuple[DeviceQueues, DeviceQueues]]:
+def ends(sized: Sized) -> Iterator[tuple[DeviceQueues, DeviceQueues]]:
     """Host and device, four queues each."""
+    wire, options = sized.wire, sized.options(16)
     with ExitStack() as stack:
         with wire.inside(wire.host):
-            host = stack.enter_context(
-                open_device_queues(wire.host_if, 4, wire.device_mac, options=QueueOptions(frame_window=16))
-            )
+            host = stack.enter_context(open_device_queues(wire.host_if, 4, wire.device_mac, options=options))
         with wire.inside(wire.device):
-            device = stack.enter_context(
-                open_device_queues(wire.device_if, 4, wire.host_mac, options=QueueOptions(frame_window=16))
-            )
+            device = stack.enter_context(open_device_queues(wire.device_if, 4, wire.host_mac, options=options))
         yield host, device
+
+
+def sizes(queue: Queue) -> list[int]:
+    """Of frames that it takes."""
+    most = queue.largest_message
+    return [size for size in SIZES if size <= most] + [most - 1, most]
 
 
 def frame_for(queue: Queue, size: int, number: int = 0) -> bytes:
@@ -73,14 +99,14 @@ def test_every_size_crosses_both_ways(ends: tuple[DeviceQueues, DeviceQueues], q
     host, device = ends
     for sender, receiver in ((host, device), (device, host)):
         source, sink = sender.queues[queue_id], receiver.queues[queue_id]
-        for size in SIZES:
+        for size in sizes(source):
             frame = frame_for(source, size)
             source.send(frame)
             frame_back = sink.wait(2000)
             assert bytes(frame_back) == frame
             assert frame_back.segments == -(-size // 3840)
             frame_back.recycle()
-    assert host.program.counters().admitted == device.program.counters().admitted == len(SIZES)
+    assert host.program.counters().admitted == device.program.counters().admitted == len(sizes(host.queues[0]))
 
 
 def test_no_loss_below_the_window_in_any_order_of_recycling(ends: tuple[DeviceQueues, DeviceQueues]) -> None:
@@ -89,7 +115,7 @@ def test_no_loss_below_the_window_in_any_order_of_recycling(ends: tuple[DeviceQu
     sent, received, held, out = hashlib.sha256(), hashlib.sha256(), [], 0
     for number in range(3000):
         if out < source.frame_window:
-            frame = frame_for(source, draw.choice(SIZES), number)
+            frame = frame_for(source, draw.choice(sizes(source)), number)
             source.submit(frame)
             sent.update(frame)
             out += 1
@@ -118,7 +144,7 @@ def test_no_loss_below_the_window_in_any_order_of_recycling(ends: tuple[DeviceQu
 
 def test_slots_run_out_and_come_back(ends: tuple[DeviceQueues, DeviceQueues]) -> None:
     source, sink = ends[0].queues[0], ends[1].queues[0]
-    frames = [frame_for(source, 60, n) for n in range(16 + 32)]
+    frames = [frame_for(source, 60, n) for n in range(source.native.tx_slots)]
     for frame in frames:
         source.submit(frame)
     with pytest.raises(BlockingIOError):
@@ -138,7 +164,7 @@ def test_a_flood_without_credits_is_lost_and_counted_but_nothing_breaks(
     for number in range(400):
         while True:
             try:
-                source.send(frame_for(source, 20_000, number))
+                source.send(frame_for(source, min(20_000, source.largest_message), number))
                 break
             except BlockingIOError:
                 source.kick()
@@ -152,8 +178,8 @@ def test_a_flood_without_credits_is_lost_and_counted_but_nothing_breaks(
     assert not sink.arm()
     assert sink.stats.rx_dropped > 0
     assert drops_of(int(sink.native.wait_fd)).rx_no_buffers > 0
-    source.send(frame_for(source, 61_440, 1))
-    assert take(sink) == frame_for(source, 61_440, 1)
+    source.send(frame_for(source, source.largest_message, 1))
+    assert take(sink) == frame_for(source, source.largest_message, 1)
 
 
 def state(wire: Wire, namespace: str, interface: str, state: str) -> None:
@@ -171,16 +197,17 @@ def looks(source: Queue) -> None:
 
 @pytest.mark.parametrize("retains", [False, True], ids=["plain", "retained"])
 def test_what_is_sent_while_the_other_end_is_down_waits_for_it(
-    ends: tuple[DeviceQueues, DeviceQueues], wire: Wire, retains: bool
+    ends: tuple[DeviceQueues, DeviceQueues], sized: Sized, retains: bool
 ) -> None:
     """The kernel loses a frame with each call then, and says EBUSY."""
+    wire = sized.wire
     source, sink = ends[0].queues[2], ends[1].queues[2]
     sent, slots = [], []
     draw = random.Random(5)
     for outage in range(3):
         state(wire, wire.device, wire.device_if, "down")
         for number in range(16):
-            frame = frame_for(source, draw.choice(SIZES), 100 * outage + number)
+            frame = frame_for(source, draw.choice(sizes(source)), 100 * outage + number)
             sent.append(frame)
             if retains and number % 2:
                 slots.append(source.submit_retained(frame))
@@ -199,7 +226,7 @@ def test_what_is_sent_while_the_other_end_is_down_waits_for_it(
         source.send(frame_for(source, 60, outage))
         assert take(sink) == frame_for(source, 60, outage)
     assert source.stats.tx_lost == 0 and source.stats.tx_resent >= 3
-    frames = [frame_for(source, 60, n) for n in range(16 + 32)]  # no slot is missing
+    frames = [frame_for(source, 60, n) for n in range(source.native.tx_slots)]  # no slot is missing
     for frame in frames:
         source.submit(frame)
     until(source.kick)
@@ -209,7 +236,7 @@ def test_what_is_sent_while_the_other_end_is_down_waits_for_it(
 def test_a_retained_slot_is_sent_again_as_it_was(ends: tuple[DeviceQueues, DeviceQueues]) -> None:
     host, device = ends
     source, sink = host.queues[0], device.queues[0]
-    for size in (60, 4097, 61_440):
+    for size in (60, min(4097, source.largest_message), source.largest_message):
         frame = frame_for(source, size)
         slot = source.submit_retained(frame)
         source.kick()
@@ -279,10 +306,10 @@ def test_a_socket_is_closed_and_opened_again(wire: Wire) -> None:
 def test_a_small_mtu_limits_the_message_and_a_tiny_one_is_refused() -> None:
     for wire in make_wire(9000):
         with wire.inside(wire.host), open_socket(wire.host_if, 0) as xsk:
-            assert xsk.geometry.largest_message == 9014
+            assert (xsk.geometry.largest_message, xsk.geometry.chunk_bytes) == (9014, 4096)
     for wire in make_wire(1500):
         with wire.inside(wire.host), open_socket(wire.host_if, 0) as xsk:
-            assert xsk.geometry.largest_message == 1514
+            assert (xsk.geometry.largest_message, xsk.geometry.chunk_bytes) == (1514, 2048)
     for wire in make_wire(1279):
         with wire.inside(wire.host), pytest.raises(OSError, match="the MTU is below 1280"):
             open_socket(wire.host_if, 0)
@@ -308,11 +335,11 @@ def test_single_chunk_fallback(wire: Wire) -> None:
             assert refused.value.errno == errno.EMSGSIZE
 
 
-def test_a_queue_whose_process_has_ended_has_all_its_chunks(wire: Wire) -> None:
+def test_a_queue_whose_process_has_ended_has_all_its_chunks(sized: Sized) -> None:
     """It had received some frames, others wait in the receive ring, and one was published and not kicked."""
+    wire, options = sized.wire, sized.options(4)
     with ExitStack() as stack:
         with wire.inside(wire.device):
-            options = QueueOptions(frame_window=4)
             device = stack.enter_context(open_device_queues(wire.device_if, 1, wire.host_mac, options=options))
         with wire.inside(wire.host):
             program = stack.enter_context(SteerProgram(wire.host_if, wire.device_mac))
@@ -320,8 +347,9 @@ def test_a_queue_whose_process_has_ended_has_all_its_chunks(wire: Wire) -> None:
             program.admit(0, xsk.xsk_fd)
         xsk.set_addresses(wire.host_mac, wire.device_mac)
         source, dead = device.queues[0], adopted_copy(xsk)
+        largest = source.largest_message
         for number in range(4):
-            source.send(frame_for(source, 61_440, number))
+            source.send(frame_for(source, largest, number))
         lent = [dead.wait(2000) for _ in range(2)]
         assert len(lent) == 2
         dead.send(frame_for(dead, 100))
@@ -331,31 +359,32 @@ def test_a_queue_whose_process_has_ended_has_all_its_chunks(wire: Wire) -> None:
         dead.close()
         end = QueueEnd(xsk.geometry, (os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd)))
         queue = stack.enter_context(end.adopt_orphan(HOST))
-        assert [take(queue) for _ in range(2)] == [frame_for(source, 61_440, number) for number in (2, 3)]
+        assert [take(queue) for _ in range(2)] == [frame_for(source, largest, number) for number in (2, 3)]
         for _ in range(3):  # more than all chunks of a queue that has lost some
             for number in range(4):
-                source.send(frame_for(source, 61_440, number))
+                source.send(frame_for(source, largest, number))
             frames = [queue.wait(2000) for _ in range(4)]
-            assert [bytes(frame) for frame in frames] == [frame_for(source, 61_440, number) for number in range(4)]
+            assert [bytes(frame) for frame in frames] == [frame_for(source, largest, number) for number in range(4)]
             for frame in frames:
                 frame.recycle()
-        for number in range(40):  # more than slots
-            queue.send(frame_for(queue, 61_440, number))
-            assert take(source) == frame_for(queue, 61_440, number)
+        for number in range(source.native.tx_slots + 4):
+            queue.send(frame_for(queue, largest, number))
+            assert take(source) == frame_for(queue, largest, number)
         assert queue.stats.rx_dropped == 0
 
 
-def test_the_last_word_leaves_whatever_the_owner_did(wire: Wire) -> None:
+def test_the_last_word_leaves_whatever_the_owner_did(sized: Sized) -> None:
+    wire, options = sized.wire, sized.options(16)
     with ExitStack() as stack:
         with wire.inside(wire.device):
-            device = stack.enter_context(open_device_queues(wire.device_if, 1, wire.host_mac))
+            device = stack.enter_context(open_device_queues(wire.device_if, 1, wire.host_mac, options=options))
         with wire.inside(wire.host):
             stack.enter_context(SteerProgram(wire.host_if, wire.device_mac))
-            xsk = stack.enter_context(open_socket(wire.host_if, 0))
+            xsk = stack.enter_context(open_socket(wire.host_if, 0, options))
             last = stack.enter_context(LastWord(xsk))
         xsk.set_addresses(wire.host_mac, wire.device_mac)
         owner = adopted_copy(xsk)
-        owner.submit(frame_for(owner, 61_440))  # never kicked
+        owner.submit(frame_for(owner, owner.largest_message))  # never kicked
         owner.close()
         word = wire.device_mac + wire.host_mac + ETHERTYPE + b"goodbye".ljust(46, b"\0")
         last.send(word)

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 from xts_messages.attaching.killed_processes import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.metrics.metrics_address import MetricsAddress
+from xts_messages.queues.afxdp import ChunkBytes, chunk_bytes_of
 from xts_messages.queues.queue_kinds import QueueOptions
 from xts_messages.services.log_format import Format
 from xts_messages.settings import line_origin
@@ -84,6 +85,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     reliable: Literal["off", "on"] = "off"
     zero_copy: Literal["auto", "on", "off"] = "auto"
     huge_pages: bool = False
+    chunk_bytes: ChunkBytes = "auto"
     busy_poll_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     busy_poll_frames: Annotated[int, Meta(ge=0, le=65535)] = 0
     napi_defer_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
@@ -116,6 +118,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
             self.frame_window,
             self.single_chunk,
             huge_pages=self.huge_pages,
+            chunk_bytes=chunk_bytes_of(self.chunk_bytes),
             busy_poll_us=self.busy_poll_us,
             busy_poll_frames=self.busy_poll_frames,
         )

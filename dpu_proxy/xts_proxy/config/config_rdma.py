@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _AN_ADDRESS = 'an IPv4 or IPv6 address such as "192.168.100.2"'
 #: Keys of [proxy] about the queues of an interface, and the wire between them.
-_OF_AFXDP = ("peer_mac", "queues", "single_chunk", "steering", "flow_rules", "reliable", "zero_copy", "huge_pages")
+_OF_AFXDP = (
+    *("peer_mac", "queues", "single_chunk", "steering", "flow_rules", "reliable"),
+    *("zero_copy", "huge_pages", "chunk_bytes"),
+)
 #: Of both protocols, roughly; address_problem() looks closer.
 _FORM = r"^[0-9A-Fa-f:.]{0,45}$"
 

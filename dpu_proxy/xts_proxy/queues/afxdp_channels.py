@@ -37,7 +37,7 @@ from xts_bpf.steering import Steering
 from xts_messages.attaching import attach_token
 from xts_messages.native import lib
 from xts_messages.queues import busy_poll
-from xts_messages.queues.afxdp import XskSocket, is_zero_copy
+from xts_messages.queues.afxdp import SMALL_CHUNKS_SAID, XskSocket, has_small_chunks, is_zero_copy
 from xts_messages.queues.queue_kinds import QueueEnd
 
 from xts_proxy.config.config import Config
@@ -225,7 +225,7 @@ class DeviceChannels:
             self._first = os.dup(xsk_fd)
         self._given.append((worker, queue_id))
         if end is not self._kept_ends.ends.get(queue_id):
-            self._count_taken(xsk_fd)
+            self._count_taken(xsk_fd, SMALL_CHUNKS_SAID if has_small_chunks(end.geometry) else "")
             self._kept_ends.keep(queue_id, end)
         self._ask_of(xsk_fd)
 
@@ -263,11 +263,11 @@ class DeviceChannels:
         worker.resume_channel(end, (account, Owner(*channel.owner)), left, frames=self.frames())
         self._have(channel.queue_id, worker, end)
 
-    def _count_taken(self, xsk_fd: int) -> None:
+    def _count_taken(self, xsk_fd: int, chunks: str) -> None:
         """A queue that the proxy before us has opened."""
         zero_copy = self._state.zero_copy + is_zero_copy(xsk_fd)
         words = "zero copy" if zero_copy else "copy mode"
-        copying = f"{words}: as the proxy before this one has opened the queues"
+        copying = f"{words}: as the proxy before this one has opened the queues{chunks}"
         self._state = structs.replace(self._state, copying=copying, zero_copy=zero_copy)
 
     def reconfigure(self, workers: list[RemoteWorker]) -> None:

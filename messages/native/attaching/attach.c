@@ -318,6 +318,7 @@ int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xt
 		strncpy(mine.program, program_invocation_short_name, sizeof mine.program - 1);
 	mine.program[sizeof mine.program - 1] = 0;
 	mine.waits = XTS_ATTACH_WAITS;
+	mine.knows = XTS_ATTACH_KNOWS | XTS_ATTACH_SMALL_CHUNKS;
 	out->connection = endpoint_connect(endpoint, timeout_ms > 0 ? timeout_ms : 1);
 	if (out->connection < 0)
 		return out->connection;

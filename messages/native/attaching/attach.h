@@ -56,12 +56,17 @@ struct xts_attach_request {
 	uint32_t magic, version;
 	uint32_t umem_bytes_max;   /* 0: the server's default */
 	uint32_t frame_window_max; /* 0: the server's default */
-	char program[60];          /* name of the process, NUL-terminated; for people only */
+	char program[56];          /* name of the process, NUL-terminated; for people only */
+	uint32_t knows;            /* XTS_ATTACH_KNOWS and what it understands. Older: the end of program */
 	uint32_t waits;            /* XTS_ATTACH_WAITS: knows xts_attach_waiting. Older: the end of program */
 };
 
 /* No text in UTF-8 has these bytes. */
 #define XTS_ATTACH_WAITS 0xfffefdfcu
+/* Nor these, whatever the last one is, which has bits: queues with small chunks (afxdp.h). */
+#define XTS_ATTACH_KNOWS 0xfbfaf900u
+#define XTS_ATTACH_KNOWS_MASK 0xffffff00u
+#define XTS_ATTACH_SMALL_CHUNKS 1u
 /* A process waits this long at most, however often it is told that its request waits. */
 #define XTS_ATTACH_WAIT_MAX_MS 60000
 
@@ -83,7 +88,7 @@ struct xts_attach_reply {
 	uint32_t queue_id;        /* number of the queue, for people */
 	uint8_t local_mac[6], peer_mac[6];
 	/* afxdp: geometry of the UMEM and its rings. */
-	uint32_t chunk_bytes; /* always 4096 */
+	uint32_t chunk_bytes; /* 4096; or 2048, to who knows that (XTS_ATTACH_SMALL_CHUNKS) */
 	uint32_t rx_chunks;   /* the first chunks of the UMEM, for the fill ring */
 	/* the number of slots after them; each has slot_bytes (a multiple of chunk_bytes) of contiguous memory */
 	uint32_t tx_slots;

@@ -78,10 +78,10 @@ void afxdp_describe(struct afxdp_queue *q, uint32_t slot, uint32_t bytes)
 		struct xdp_desc *d = xts_ring_descriptor(&q->tx, q->tx.ours++);
 
 		d->addr = address;
-		d->len = bytes < XTS_CHUNK_BYTES ? bytes : XTS_CHUNK_BYTES;
+		d->len = bytes < q->chunk_bytes ? bytes : q->chunk_bytes;
 		bytes -= d->len;
 		d->options = bytes ? XDP_PKT_CONTD : 0;
-		address += XTS_CHUNK_BYTES;
+		address += q->chunk_bytes;
 		chunks++;
 	}
 	q->on_their_way[slot] = chunks;
@@ -178,13 +178,15 @@ static int afxdp_kick(struct xts_queue *base)
 
 static void afxdp_fill(struct afxdp_queue *q, uint64_t chunk)
 {
-	*xts_ring_address(&q->fill, q->fill.ours++) = chunk * XTS_CHUNK_BYTES;
+	*xts_ring_address(&q->fill, q->fill.ours++) = afxdp_chunk_address(q, chunk);
 }
 
 /* Is this a part of a receive chunk? */
 static bool afxdp_piece_ok(const struct afxdp_queue *q, const struct xdp_desc *d)
 {
-	return d->addr < q->rx_bytes_end && d->len && d->addr % XTS_CHUNK_BYTES + d->len <= XTS_CHUNK_BYTES;
+	uint64_t in_chunk = d->addr & (q->chunk_bytes - 1);
+
+	return d->addr < q->rx_bytes_end && d->len && in_chunk + d->len <= q->chunk_bytes;
 }
 
 /* Collects the chain of count descriptors at our index into frame. False: it is not a valid frame; its chunks are
@@ -211,10 +213,16 @@ static bool afxdp_gather(struct afxdp_queue *q, uint32_t count, struct xts_rx_fr
 		struct xdp_desc d = *xts_ring_descriptor(&q->rx, q->rx.ours + i);
 
 		if (d.addr < q->rx_bytes_end)
-			afxdp_fill(q, d.addr / XTS_CHUNK_BYTES);
+			afxdp_fill(q, afxdp_chunk_at(q, d.addr));
 	}
 	xts_ring_store(q->fill.producer, q->fill.ours);
 	return false;
+}
+
+/* The chunk of a piece of a frame that was gathered. */
+static uint64_t afxdp_chunk_of(const struct afxdp_queue *q, const struct xts_rx_frame *frame, uint32_t piece)
+{
+	return afxdp_chunk_at(q, (uint64_t)((uint8_t *)frame->segment[piece].iov_base - q->umem));
 }
 
 static int afxdp_receive(struct xts_queue *base, struct xts_rx_frame *frame)
@@ -236,7 +244,7 @@ static int afxdp_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 		}
 		ok = afxdp_gather(q, count, frame);
 		for (uint32_t i = 0; i < frame->segments && ok; i++)
-			q->lent[((uint8_t *)frame->segment[i].iov_base - q->umem) / XTS_CHUNK_BYTES] = true;
+			q->lent[afxdp_chunk_of(q, frame, i)] = true;
 		q->rx.ours += count;
 		xts_ring_store(q->rx.consumer, q->rx.ours);
 		if (ok) {
@@ -254,10 +262,10 @@ static void afxdp_recycle(struct xts_queue *base, const struct xts_rx_frame *fra
 
 	q->fill_from = q->fill.ours;
 	for (uint32_t i = 0; i < frame->segments; i++)
-		afxdp_fill(q, (uint64_t)((uint8_t *)frame->segment[i].iov_base - q->umem) / XTS_CHUNK_BYTES);
+		afxdp_fill(q, afxdp_chunk_of(q, frame, i));
 	xts_ring_store(q->fill.producer, q->fill.ours);
 	for (uint32_t i = 0; i < frame->segments; i++)
-		q->lent[((uint8_t *)frame->segment[i].iov_base - q->umem) / XTS_CHUNK_BYTES] = false;
+		q->lent[afxdp_chunk_of(q, frame, i)] = false;
 }
 
 static void afxdp_read_drops(struct afxdp_queue *q)
@@ -390,19 +398,26 @@ static uint32_t afxdp_traits(const struct xts_attach_reply *g)
 	return xts_parts_needed(g->largest_message) ? XTS_QUEUE_PARTS : 0;
 }
 
+/* Small chunks are for frames of one. */
+static bool afxdp_chunks_ok(const struct xts_attach_reply *g)
+{
+	if (g->chunk_bytes == XTS_CHUNK_BYTES)
+		return g->slot_bytes % XTS_CHUNK_BYTES == 0;
+	return g->chunk_bytes == XTS_CHUNK_SMALL_BYTES && g->slot_bytes == XTS_CHUNK_SMALL_BYTES &&
+	       g->largest_message <= XTS_CHUNK_SMALL_BYTES - XTS_CHUNK_HEADROOM;
+}
+
 static bool afxdp_geometry_ok(const struct xts_attach_reply *g)
 {
 	uint32_t entries = g->ring_entries;
-	uint32_t slot_chunks = g->slot_bytes / XTS_CHUNK_BYTES;
 
-	return g->kind == XTS_QUEUE_AFXDP && g->chunk_bytes == XTS_CHUNK_BYTES &&
-	       g->frame_window >= XTS_FRAME_WINDOW_MIN && g->frame_window <= XTS_FRAME_WINDOW_MAX &&
-	       g->largest_message >= XTS_FRAME_BYTES_LEAST && g->largest_message <= XTS_FRAME_BYTES_MAX &&
-	       g->slot_bytes % XTS_CHUNK_BYTES == 0 && g->slot_bytes >= g->largest_message &&
+	return g->kind == XTS_QUEUE_AFXDP && afxdp_chunks_ok(g) && g->frame_window >= XTS_FRAME_WINDOW_MIN &&
+	       g->frame_window <= XTS_FRAME_WINDOW_MAX && g->largest_message >= XTS_FRAME_BYTES_LEAST &&
+	       g->largest_message <= XTS_FRAME_BYTES_MAX && g->slot_bytes >= g->largest_message &&
 	       g->slot_bytes <= XTS_AFXDP_SLOT_BYTES && g->tx_slots >= g->frame_window + XTS_CONTROL_RESERVE &&
 	       g->tx_slots <= AFXDP_SLOTS_MAX && entries && entries <= XTS_AFXDP_RING_ENTRIES_MAX &&
 	       (entries & (entries - 1)) == 0 && g->rx_chunks <= entries && afxdp_kept(g) >= 0 &&
-	       g->tx_slots * slot_chunks <= entries;
+	       g->tx_slots * (g->slot_bytes / g->chunk_bytes) <= entries;
 }
 
 static int afxdp_map(struct afxdp_queue *q, uint32_t entries)
@@ -450,13 +465,14 @@ static void afxdp_populate(struct xts_queue *queue)
 static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_attach_reply *g, bool used)
 {
 	int xsk_fd = fds[XTS_AFXDP_SOCKET], umem_fd = fds[XTS_AFXDP_UMEM];
-	size_t umem_bytes = (size_t)g->rx_chunks * XTS_CHUNK_BYTES + (size_t)g->tx_slots * g->slot_bytes;
+	size_t umem_bytes;
 	struct afxdp_queue *q;
 	uint32_t filled;
 	int error;
 
 	if (!afxdp_geometry_ok(g))
 		return -EINVAL;
+	umem_bytes = (size_t)g->rx_chunks * g->chunk_bytes + (size_t)g->tx_slots * g->slot_bytes;
 	umem_bytes = xts_umem_mapped(umem_fd, umem_bytes);
 	if (!umem_bytes)
 		return -EBADF;
@@ -488,7 +504,9 @@ static int afxdp_make(struct xts_queue **out, const int *fds, const struct xts_a
 	q->base.wait_fd = xsk_fd;
 	memcpy(q->base.local_mac, g->local_mac, 6);
 	memcpy(q->base.peer_mac, g->peer_mac, 6);
-	q->rx_bytes_end = (uint64_t)g->rx_chunks * XTS_CHUNK_BYTES;
+	q->chunk_bytes = g->chunk_bytes;
+	q->chunk_shift = (uint32_t)__builtin_ctz(g->chunk_bytes);
+	q->rx_bytes_end = afxdp_chunk_address(q, g->rx_chunks);
 	q->tx_slots = g->tx_slots;
 	q->slot_bytes = g->slot_bytes;
 	for (q->free_count = 0; q->free_count < q->tx_slots; q->free_count++)

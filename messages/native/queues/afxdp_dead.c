@@ -25,7 +25,7 @@ static uint32_t frame_begins(struct afxdp_queue *q, uint32_t end, uint32_t low)
 static bool all_are_lent(struct afxdp_queue *q, const bool *lent, uint32_t rx_chunks, uint32_t first, uint32_t end)
 {
 	for (uint32_t at = first; at != end; at++) {
-		uint64_t chunk = xts_ring_descriptor(&q->rx, at)->addr / XTS_CHUNK_BYTES;
+		uint64_t chunk = afxdp_chunk_at(q, xts_ring_descriptor(&q->rx, at)->addr);
 
 		if (chunk >= rx_chunks || !lent[chunk])
 			return false;
@@ -50,7 +50,7 @@ static void receive_again(struct afxdp_queue *q, bool *lent, uint32_t rx_chunks,
 			for (uint32_t at = end; at != first;) {
 				const struct xdp_desc d = *xts_ring_descriptor(&q->rx, --at);
 
-				lent[d.addr / XTS_CHUNK_BYTES] = false;
+				lent[afxdp_chunk_at(q, d.addr)] = false;
 				*xts_ring_descriptor(&q->rx, --to) = d;
 			}
 		} else if (end == q->rx.ours && xts_ring_descriptor(&q->rx, end - 1)->options & XDP_PKT_CONTD) {
@@ -70,13 +70,13 @@ static void take_back_lent(struct afxdp_queue *q, const struct afxdp_queue *dead
 
 	memcpy(lent, dead->lent, sizeof lent);
 	for (uint32_t at = q->rx.ours; at != xts_ring_load(q->rx.producer); at++) {
-		uint64_t chunk = xts_ring_descriptor(&q->rx, at)->addr / XTS_CHUNK_BYTES;
+		uint64_t chunk = afxdp_chunk_at(q, xts_ring_descriptor(&q->rx, at)->addr);
 
 		if (chunk < rx_chunks)
 			lent[chunk] = false;
 	}
 	for (uint32_t i = 1; i <= given && i <= XTS_SEGMENTS_MAX && i <= entries; i++) {
-		uint64_t chunk = *xts_ring_address(&q->fill, q->fill.ours - i) / XTS_CHUNK_BYTES;
+		uint64_t chunk = afxdp_chunk_at(q, *xts_ring_address(&q->fill, q->fill.ours - i));
 
 		if (chunk < rx_chunks)
 			lent[chunk] = false;
@@ -84,7 +84,7 @@ static void take_back_lent(struct afxdp_queue *q, const struct afxdp_queue *dead
 	receive_again(q, lent, rx_chunks, entries);
 	for (uint32_t chunk = 0; chunk < rx_chunks; chunk++)
 		if (lent[chunk])
-			*xts_ring_address(&q->fill, q->fill.ours++) = (uint64_t)chunk * XTS_CHUNK_BYTES;
+			*xts_ring_address(&q->fill, q->fill.ours++) = afxdp_chunk_address(q, chunk);
 	xts_ring_store(q->fill.producer, q->fill.ours);
 }
 
@@ -100,7 +100,7 @@ static uint32_t unsent(const struct afxdp_queue *q, const struct afxdp_queue *de
 		const struct xdp_desc *d = xts_ring_descriptor(&q->tx, q->tx.ours + i);
 
 		if (d->addr < q->rx_bytes_end || d->addr >= q->rx_bytes_end + (uint64_t)q->tx_slots * q->slot_bytes ||
-		    !d->len || d->len > XTS_CHUNK_BYTES)
+		    !d->len || d->len > q->chunk_bytes)
 			return 0;
 		if (!(d->options & XDP_PKT_CONTD))
 			whole = i + 1;

@@ -27,8 +27,9 @@ struct afxdp_queue {
 	uint8_t *umem;
 	uint64_t rx_bytes_end; /* end of the receive chunks, where the transmit slots begin */
 	uint32_t tx_slots, slot_bytes;
-	uint32_t tx_kicked; /* index of the tx ring up to which a kick has been accepted */
-	uint32_t tx_taken;  /* index up to which the kernel has taken everything, and has told of no loss */
+	uint32_t chunk_bytes, chunk_shift; /* 1 << chunk_shift */
+	uint32_t tx_kicked;                /* index of the tx ring up to which a kick has been accepted */
+	uint32_t tx_taken; /* index up to which the kernel has taken everything, and has told of no loss */
 	bool kick_again;
 	bool zero_copy;  /* the driver uses our memory: it may ask for a wake-up, as rings have to be looked at again */
 	bool busy_polls; /* whoever opened it asked for busy polling */
@@ -48,6 +49,17 @@ struct afxdp_queue {
 	size_t umem_bytes;
 	int xsk_fd, umem_fd;
 };
+
+/* The number of the chunk with this address, and where a chunk begins. */
+static inline uint64_t afxdp_chunk_at(const struct afxdp_queue *q, uint64_t address)
+{
+	return address >> q->chunk_shift;
+}
+
+static inline uint64_t afxdp_chunk_address(const struct afxdp_queue *q, uint64_t chunk)
+{
+	return chunk << q->chunk_shift;
+}
 
 /* Takes back the chunks that the kernel has sent. */
 void afxdp_reclaim(struct afxdp_queue *q);

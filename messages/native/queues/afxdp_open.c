@@ -85,6 +85,23 @@ static int interface_frame_bytes(uint32_t ifindex)
 	return result;
 }
 
+/* Of a chunk, for frames of so many bytes. -EOVERFLOW: small ones are wanted, and too small; -EINVAL: others are. */
+static int chunk_bytes_for(const struct xts_queue_options *options, int frame_bytes)
+{
+	bool fits = (uint32_t)frame_bytes + XTS_CHUNK_SPARE <= XTS_CHUNK_SMALL_BYTES - XTS_CHUNK_HEADROOM;
+
+	switch (options->chunk_bytes) {
+	case 0:
+		return fits ? XTS_CHUNK_SMALL_BYTES : XTS_CHUNK_BYTES;
+	case XTS_CHUNK_SMALL_BYTES:
+		return fits ? (int)XTS_CHUNK_SMALL_BYTES : -EOVERFLOW;
+	case XTS_CHUNK_BYTES:
+		return XTS_CHUNK_BYTES;
+	default:
+		return -EINVAL;
+	}
+}
+
 /*
  * Sizes for a frame window: there are buffers for every frame of the window and of the control reserve, in each
  * direction. With zero copy there are as many again for receiving. The driver takes them out of the fill ring when it
@@ -95,7 +112,7 @@ static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_optio
 {
 	uint32_t window = options->frame_window, packets = 1;
 	uint32_t needed, received;
-	int frame_bytes = interface_frame_bytes(options->ifindex);
+	int frame_bytes = interface_frame_bytes(options->ifindex), chunk_bytes;
 
 	if (frame_bytes < 0)
 		return frame_bytes;
@@ -103,6 +120,9 @@ static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_optio
 		return -EINVAL;
 	if (frame_bytes < (int)XTS_FRAME_BYTES_LEAST)
 		return -EMSGSIZE;
+	chunk_bytes = chunk_bytes_for(options, frame_bytes);
+	if (chunk_bytes < 0)
+		return chunk_bytes;
 	single_chunk |= xts_parts_needed((uint32_t)frame_bytes);
 	if (xts_parts_needed((uint32_t)frame_bytes)) {
 		window = xts_parts_window(window);
@@ -115,20 +135,20 @@ static int geometry_for(struct xts_attach_reply *g, const struct xts_queue_optio
 	g->ethertype = XTS_ETHERTYPE;
 	g->frame_window = (uint16_t)window;
 	g->queue_id = options->queue_id;
-	g->chunk_bytes = XTS_CHUNK_BYTES;
+	g->chunk_bytes = (uint32_t)chunk_bytes;
 	g->largest_message = single_chunk ? XTS_FRAME_BYTES_SINGLE : XTS_FRAME_BYTES_MAX;
 	if (g->largest_message > (uint32_t)frame_bytes)
 		g->largest_message = (uint32_t)frame_bytes;
 	/* A chunk for receiving holds less than one for sending: what the peer may send is what counts. */
 	if (options->buffers_max && g->largest_message > options->buffers_max * XTS_FRAME_BYTES_SINGLE)
 		g->largest_message = options->buffers_max * XTS_FRAME_BYTES_SINGLE;
-	g->slot_bytes = single_chunk ? XTS_CHUNK_BYTES : XTS_AFXDP_SLOT_BYTES;
+	g->slot_bytes = single_chunk ? g->chunk_bytes : XTS_AFXDP_SLOT_BYTES;
 	g->tx_slots = window * packets + XTS_CONTROL_RESERVE;
 	received = window * (single_chunk ? packets : 16);
 	g->rx_chunks = received + options->kept_max + XTS_CONTROL_RESERVE;
 	if (options->zero_copy)
 		g->rx_chunks += received;
-	needed = g->tx_slots * (g->slot_bytes / XTS_CHUNK_BYTES);
+	needed = g->tx_slots * (g->slot_bytes / g->chunk_bytes);
 	if (needed < g->rx_chunks)
 		needed = g->rx_chunks;
 	for (g->ring_entries = 64; g->ring_entries < needed; g->ring_entries *= 2)
@@ -142,10 +162,11 @@ static size_t umem_bytes(const struct xts_attach_reply *g)
 	return (size_t)g->rx_chunks * g->chunk_bytes + (size_t)g->tx_slots * g->slot_bytes;
 }
 
-/* Gives the socket this memory of these bytes. The file has file_bytes: whole pages. */
-static int umem_register(int xsk_fd, int umem_fd, size_t bytes, size_t file_bytes, uint16_t numa_node)
+/* Gives the socket this memory of these bytes. The file has file_bytes, and the rest of its last page is not used. */
+static int umem_register(int xsk_fd, int umem_fd, uint32_t chunk_bytes, size_t bytes, size_t file_bytes,
+			 uint16_t numa_node)
 {
-	struct xdp_umem_reg registration = { .len = bytes, .chunk_size = XTS_CHUNK_BYTES };
+	struct xdp_umem_reg registration = { .len = bytes, .chunk_size = chunk_bytes };
 	unsigned long nodes[NODES_MAX / (8 * sizeof(unsigned long))] = { 0 };
 	void *memory;
 	int error = 0;
@@ -185,7 +206,8 @@ static int umem_make(int xsk_fd, const struct xts_attach_reply *g, const struct 
 			error = -errno;
 			continue;
 		}
-		error = umem_register(xsk_fd, umem_fd, bytes, huge ? xts_umem_huge(bytes) : bytes, options->numa_node);
+		error = umem_register(xsk_fd, umem_fd, g->chunk_bytes, bytes, huge ? xts_umem_huge(bytes) : bytes,
+				      options->numa_node);
 		if (!error)
 			return umem_fd;
 		close(umem_fd);
@@ -236,7 +258,7 @@ static int fill(int xsk_fd, const struct xts_attach_reply *g)
 	if (error || !ring.map)
 		return error;
 	for (uint32_t chunk = 0; chunk < g->rx_chunks; chunk++)
-		*xts_ring_address(&ring, chunk) = (uint64_t)chunk * XTS_CHUNK_BYTES;
+		*xts_ring_address(&ring, chunk) = (uint64_t)chunk * g->chunk_bytes;
 	xts_ring_store(ring.producer, g->rx_chunks);
 	xts_ring_unmap(&ring);
 	return 0;
@@ -254,7 +276,7 @@ static int socket_open(struct xts_queue_opened *out, const struct xts_queue_opti
 	if (error)
 		return error;
 	address.sxdp_flags = (uint16_t)((options->zero_copy ? XDP_ZEROCOPY : XDP_COPY) | XDP_USE_NEED_WAKEUP |
-					(g->slot_bytes == XTS_CHUNK_BYTES ? 0 : XDP_USE_SG));
+					(g->slot_bytes == g->chunk_bytes ? 0 : XDP_USE_SG));
 	xsk_fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
 	if (xsk_fd < 0)
 		return -errno;
@@ -305,7 +327,8 @@ static int probe_bind(int fd, const struct sockaddr_xdp *address)
 	static const int rings[] = { XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_TX_RING };
 	uint32_t entries = 1;
 	int umem_fd = memfd_create("xts-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	int error = umem_fd < 0 ? -errno : umem_register(fd, umem_fd, XTS_CHUNK_BYTES, XTS_CHUNK_BYTES, 0);
+	int error = umem_fd < 0 ? -errno :
+				  umem_register(fd, umem_fd, XTS_CHUNK_BYTES, XTS_CHUNK_BYTES, XTS_CHUNK_BYTES, 0);
 
 	for (size_t i = 0; !error && i < sizeof rings / sizeof *rings; i++)
 		if (setsockopt(fd, SOL_XDP, rings[i], &entries, sizeof entries) < 0)
@@ -412,11 +435,10 @@ int xts_afxdp_last_word_send(int last_word_fd, int xsk_fd, int umem_fd, const st
 			     const void *frame, uint32_t bytes)
 {
 	/* The last chunk of the last slot: its owner is dead, so its content may be overwritten. */
-	uint64_t address = (uint64_t)g->rx_chunks * g->chunk_bytes + (uint64_t)g->tx_slots * g->slot_bytes -
-			   XTS_CHUNK_BYTES;
+	uint64_t address = umem_bytes(g) - g->chunk_bytes;
 	int error;
 
-	if (bytes == 0 || bytes > XTS_CHUNK_BYTES)
+	if (bytes == 0 || bytes > g->chunk_bytes)
 		return -EINVAL;
 	error = umem_write(umem_fd, g, address, frame, bytes);
 	if (error)

@@ -29,13 +29,13 @@ static int mark(const struct afxdp_queue *q, bool *seen, uint32_t rx_chunks, uin
 	if (q->fill.ours - filled_from > entries || received - q->rx.ours > entries)
 		return -EBADMSG;
 	for (uint32_t at = filled_from; at != q->fill.ours; at++) {
-		uint64_t chunk = *xts_ring_address(&q->fill, at) / XTS_CHUNK_BYTES;
+		uint64_t chunk = afxdp_chunk_at(q, *xts_ring_address(&q->fill, at));
 
 		if (chunk < rx_chunks)
 			seen[chunk] = true;
 	}
 	for (uint32_t at = q->rx.ours; at != received; at++) {
-		uint64_t chunk = xts_ring_descriptor(&q->rx, at)->addr / XTS_CHUNK_BYTES;
+		uint64_t chunk = afxdp_chunk_at(q, xts_ring_descriptor(&q->rx, at)->addr);
 
 		if (chunk < rx_chunks)
 			seen[chunk] = true;
@@ -72,7 +72,7 @@ static int give_back_lent(struct afxdp_queue *q, uint32_t rx_chunks, uint32_t en
 			continue;
 		if (fill - xts_ring_load(q->fill.consumer) >= entries)
 			return -EBADMSG; /* some are in the ring twice */
-		*xts_ring_address(&q->fill, fill++) = (uint64_t)chunk * XTS_CHUNK_BYTES;
+		*xts_ring_address(&q->fill, fill++) = afxdp_chunk_address(q, chunk);
 	}
 	q->fill.ours = fill;
 	xts_ring_store(q->fill.producer, q->fill.ours);

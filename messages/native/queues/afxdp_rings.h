@@ -25,7 +25,6 @@
 #define SOL_XDP 283
 #endif
 
-#define XTS_CHUNK_BYTES 4096u
 #define XTS_AFXDP_SLOT_BYTES 61440u /* 15 chunks: the largest message */
 #define XTS_AFXDP_RING_ENTRIES_MAX 8192u
 

@@ -25,6 +25,7 @@ struct xts_queue_options {
 	uint16_t busy_poll_frames;  /* of an interface: that a poll may handle; 0: as the kernel has it */
 	uint32_t busy_poll_us;      /* of an interface: the kernel polls its card when it is asked for frames; 0: not */
 	bool zero_copy;             /* of an interface: the driver sends from and receives into the queue's memory */
+	uint16_t chunk_bytes;       /* of an interface: of a buffer, as in afxdp.h; 0: as its frames need it */
 };
 
 /* A queue that is open and not in use yet. The caller passes the descriptors on, or closes them. */

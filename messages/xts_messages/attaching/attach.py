@@ -40,6 +40,7 @@ class Attachment:
         self.queue_id = int(native.reply.queue_id)
         # number of the channel at a relay of the agent; 0: the queue is only ours
         self.relayed = int(native.reply.relayed)
+        self.chunk_bytes = int(native.reply.chunk_bytes)  # of its memory; 0: it is shared memory
         self.token = bytes(ffi.buffer(native.reply.token))[: native.reply.token_bytes]
 
     def __enter__(self) -> Self:
@@ -81,7 +82,7 @@ def attach(
     request = ffi.new("struct xts_attach_request *")
     request.frame_window_max = frame_window_max
     request.umem_bytes_max = umem_bytes_max
-    request.program = program.encode()[:59]
+    request.program = program.encode()[: ffi.sizeof(request.program) - 1]
     path = ffi.NULL if endpoint is None else ffi.new("char[]", os.fsencode(endpoint))
     result = int(lib.xts_attach(out, path, request, timeout_ms))
     if result < 0:

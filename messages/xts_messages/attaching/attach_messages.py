@@ -30,7 +30,10 @@ def request(data: bytes, pid: int, uid: int, gid: int) -> tuple[Peer, bool]:
     """A known request to attach, of that process. True: it can be told that it waits."""
     native = ffi.from_buffer("struct xts_attach_request *", data)
     program = bytes(ffi.buffer(native.program)).split(b"\0")[0].decode(errors="replace")
-    peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max))
+    knows = int(native.knows)
+    known = knows if knows & lib.XTS_ATTACH_KNOWS_MASK == lib.XTS_ATTACH_KNOWS else 0
+    small_chunks = bool(known & lib.XTS_ATTACH_SMALL_CHUNKS)
+    peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max), small_chunks)
     return peer, native.waits == lib.XTS_ATTACH_WAITS
 
 

@@ -29,6 +29,7 @@ class Peer:
     program: str  # the name that it gives itself: only for people
     frame_window_max: int  # 0: the server's default
     umem_bytes_max: int  # 0: the server's default
+    small_chunks: bool = False  # its library knows queues with such (xts_messages/queues/afxdp.py)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import struct
 import time
 from dataclasses import astuple, dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from xts_messages._native import ffi, lib
 from xts_messages.queues.queue import Queue
@@ -21,6 +21,14 @@ from xts_messages.queues.queue_kinds import AFXDP, DEFAULT, HOST, QueueEnd, Queu
 #: A queue returns EBUSY for some 17 ms after its last socket was closed.
 REBIND_STEP_S = 0.005
 AF_XDP = 44
+#: Bytes of a buffer of a queue's memory, and of a small one, which holds any frame of an interface whose MTU is not
+#: larger than this.
+CHUNK, SMALL_CHUNK = int(lib.XTS_CHUNK_BYTES), int(lib.XTS_CHUNK_SMALL_BYTES)
+SMALL_CHUNK_MTU = SMALL_CHUNK - int(lib.XTS_CHUNK_HEADROOM) - int(lib.XTS_CHUNK_SPARE) - int(lib.XTS_ETH_BYTES)
+#: What status says of a queue that has small ones, behind other things.
+SMALL_CHUNKS_SAID = f"; in chunks of {SMALL_CHUNK} bytes"
+#: What a configuration may say of them.
+ChunkBytes = Literal["auto", 2048, 4096]
 
 _EXPLAIN = {
     errno.EAFNOSUPPORT: "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, Linux 4.18); shared memory does without",
@@ -30,6 +38,8 @@ _EXPLAIN = {
     errno.ENOMEM: "there is not enough memory, or its cgroup may not have more",
     errno.EMSGSIZE: f"the MTU is below {int(lib.XTS_FRAME_BYTES_LEAST) - int(lib.XTS_ETH_BYTES)}: raise it "
     f"(best {int(lib.XTS_FRAME_BYTES_MAX) - int(lib.XTS_ETH_BYTES)} or more)",
+    errno.EOVERFLOW: f"the MTU is above {SMALL_CHUNK_MTU}, and such frames do not fit into chunk_bytes = "
+    f'{SMALL_CHUNK}: lower it, or set chunk_bytes = "auto"',
 }
 
 
@@ -74,6 +84,21 @@ class XskSocket:
         queue = self.end.adopt(HOST)
         self.xsk_fd = self.umem_fd = -1
         return queue
+
+
+def chunk_bytes_of(configured: ChunkBytes) -> int:
+    """The same for QueueOptions."""
+    return 0 if configured == "auto" else configured
+
+
+def has_small_chunks(geometry: Any) -> bool:
+    """Has a queue with this struct xts_attach_reply such?"""
+    return int(geometry.chunk_bytes) == SMALL_CHUNK
+
+
+def may_have_small_chunks(geometry: Any) -> bool:
+    """Could it, by the frames of its interface?"""
+    return int(geometry.largest_message) <= SMALL_CHUNK_MTU + int(lib.XTS_ETH_BYTES)
 
 
 def open_socket(

@@ -36,6 +36,7 @@ class QueueOptions:
     busy_poll_us: int = 0  # of an interface: the kernel polls the card when asked for frames (busy_poll.py); 0: not
     busy_poll_frames: int = 0  # of an interface: that such a poll may handle; 0: as the kernel has it
     zero_copy: bool = False  # of an interface: the driver uses the queue's memory itself (xts_bpf/zero_copy.py)
+    chunk_bytes: int = 0  # of an interface: of a buffer, CHUNK or SMALL_CHUNK (afxdp.py); 0: as its frames need it
 
     def native(self, **more: int) -> Any:
         """The struct xts_queue_options *. `more`: members that only the opener knows."""

@@ -35,6 +35,9 @@ def test_all_mistakes_at_once() -> None:
     assert last == "f: peer_mac must be given, here or by --peer-mac"
     assert any(line.startswith("the command line: --spares: ") for line in mistakes(LEAST, spares=-5))
     assert len(mistakes("zzz = 1")) == 2
+    assert mistakes(LEAST + "chunk_bytes = 1024") == [
+        'f:3:15: chunk_bytes: expected 2048 or 4096 or "auto", found 1024'
+    ]
     assert mistakes(LEAST + "per_uid_max = -1") == ["f:3:15: per_uid_max: expected an integer of at least 0, found -1"]
 
 

@@ -16,6 +16,8 @@ from xts_agent.opener_protocol import GEOMETRY_BYTES, Answer, Ask, Request, Say,
 from xts_agent.queue_pool import FOUND_S, KEPT_AFTER_S, Pool
 from xts_bpf.program import Owner
 from xts_messages.attaching.attachments import NotReady
+from xts_messages.native import ffi
+from xts_messages.queues.afxdp import CHUNK, SMALL_CHUNK
 
 UID = 1234
 
@@ -26,6 +28,8 @@ class Opener:
     def __init__(self, connection: socket.socket, owner: Owner | None) -> None:
         self.connection = connection
         self.busy = {0}
+        self.chunk_bytes = CHUNK  # of what it opens, if it may
+        self.large: list[int] = []  # queues that were to have chunks which each library knows
         send_ready(connection, [owner, None])
 
     def answer(self) -> list[int]:
@@ -36,13 +40,17 @@ class Opener:
                 request = Request.unpack(self.connection.recv(64, socket.MSG_DONTWAIT), 2)
             except BlockingIOError:
                 return asked
-            assert request.ask is Ask.OPEN
+            assert request.ask in (Ask.OPEN, Ask.OPEN_LARGE)
             number, asked_as = request.queue_id, request.number
             asked.append(number)
             if number in self.busy:
                 Answer(Say.OPENED, number, asked_as, errno.EBUSY, "busy").send(self.connection)
             else:
-                geometry = bytes(GEOMETRY_BYTES)
+                made = ffi.new("struct xts_attach_reply *", {"chunk_bytes": self.chunk_bytes})
+                if request.ask is Ask.OPEN_LARGE:
+                    made.chunk_bytes = CHUNK
+                    self.large.append(number)
+                geometry = bytes(ffi.buffer(made))
                 Answer(Say.OPENED, number, asked_as, geometry=geometry, descriptors=(0, 0)).send(self.connection)
 
 
@@ -285,3 +293,58 @@ def test_an_opener_that_cannot_begin_is_told_once(scripted: Scripted, caplog: py
         scripted.pool.collect()
         assert scripted.pool.fileno() == -1
     assert caplog.text.count("no interface") == 1
+
+
+def test_a_library_of_before_gets_a_queue_with_chunks_that_it_knows(nameless: Bed) -> None:
+    """One that is ready is opened again for it, and again when it has ended; others have what there is."""
+    pool, opener = nameless.pool, nameless.opener
+    opener.busy.clear()
+    opener.chunk_bytes = SMALL_CHUNK
+    pool.spares_wanted = 0
+    assert nameless.turn() == [0, 1]
+    assert pool.take(UID, small_chunks=False) is None
+    assert pool.take(UID, small_chunks=False) is None, "one is enough"
+    assert not pool.exhausted()
+    other = pool.take(UID + 1)
+    assert other and other.has_small_chunks
+    nameless.turn()
+    assert len(opener.large) == 1
+    slot = pool.take(UID, small_chunks=False)
+    assert slot and not slot.has_small_chunks and slot.queue_id != other.queue_id
+    pool.release(slot)
+    opener.connection.recv(64)  # RELEASE
+    nameless.turn()
+    again = pool.take(UID + 1)
+    assert again is slot and again.has_small_chunks and len(opener.large) == 1
+
+
+def test_a_queue_that_is_opened_for_a_library_of_before_comes_first(nameless: Bed) -> None:
+    """Also where only one is kept open, and when it was busy for a moment."""
+    pool, opener = nameless.pool, nameless.opener
+    opener.busy.clear()
+    opener.chunk_bytes = SMALL_CHUNK
+    assert nameless.turn() == [0]
+    assert not pool.take(UID, small_chunks=False)
+    opener.busy.add(0)
+    nameless.turn()
+    assert not pool.take(UID, small_chunks=False)
+    opener.busy.clear()
+    nameless.pass_time(queue_pool.STEP_S)
+    nameless.turn()
+    assert opener.large == [0]
+    slot = pool.take(UID, small_chunks=False)
+    assert slot and slot.queue_id == 0
+
+
+def test_who_knows_small_chunks_leaves_others_for_who_does_not(nameless: Bed) -> None:
+    pool, opener = nameless.pool, nameless.opener
+    opener.busy.clear()
+    opener.chunk_bytes = SMALL_CHUNK
+    pool.spares_wanted = 0
+    nameless.turn()
+    assert not pool.take(UID, small_chunks=False)
+    nameless.turn()
+    slot = pool.take(UID + 1)
+    assert slot and slot.has_small_chunks
+    slot = pool.take(UID, small_chunks=False)
+    assert slot and not slot.has_small_chunks

@@ -12,7 +12,8 @@ import pytest
 from xts_bpf import zero_copy
 from xts_bpf.zero_copy import CopyMode, QueueBinder, decide
 from xts_messages.machine.xdp_features import BASIC, REDIRECT, RX_SEVERAL, ZERO_COPY, XdpFeatures
-from xts_messages.queues.afxdp import XskSocket
+from xts_messages.native import ffi
+from xts_messages.queues.afxdp import CHUNK, SMALL_CHUNK, SMALL_CHUNK_MTU, SMALL_CHUNKS_SAID, XskSocket
 from xts_messages.queues.queue_kinds import QueueOptions
 
 LOG = logging.getLogger("test")
@@ -30,6 +31,8 @@ class Driver:
     moves: bool = True
     answers_before: bool = True
     busy: int = 0  # so often EBUSY comes first
+    frame_bytes: int = 1514  # of its interface
+    refuses_small: bool = False  # chunks, with zero copy
     opened: list[QueueOptions] = field(default_factory=list)
 
     def features(self) -> XdpFeatures | None:
@@ -38,10 +41,15 @@ class Driver:
     def open(self, queue_id: int, options: QueueOptions, patience_s: float) -> XskSocket:
         if options.zero_copy and self.bind_errno:
             raise OSError(self.bind_errno, "no")
+        small = options.chunk_bytes != CHUNK and self.frame_bytes <= SMALL_CHUNK_MTU + 14
+        if options.zero_copy and self.refuses_small and small:
+            raise OSError(errno.EOPNOTSUPP, "no")
         if not options.zero_copy and self.opened:
             assert patience_s >= 0.5, "the queue was closed just now"
         self.opened.append(options)
-        return XskSocket("x0", queue_id, -1, -1, None, options.zero_copy)
+        geometry = ffi.new("struct xts_attach_reply *", {"largest_message": self.frame_bytes})
+        geometry.chunk_bytes = SMALL_CHUNK if small else CHUNK
+        return XskSocket("x0", queue_id, -1, -1, geometry, options.zero_copy)
 
     def answers(self, _queue: int, _seconds: float) -> bool:
         return self.moves or not self.opened[-1].zero_copy if self.opened else self.answers_before
@@ -49,10 +57,10 @@ class Driver:
 
 @pytest.fixture
 def binder(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[QueueBinder, Driver]]:
-    def make(wanted: str = "auto", waits: bool = False, **driver: Any) -> tuple[QueueBinder, Driver]:
+    def make(wanted: str = "auto", waits: bool = False, name: str = "nic", **driver: Any) -> tuple[QueueBinder, Driver]:
         made = Driver(**driver)
         monkeypatch.setattr(zero_copy, "driver_at", lambda *_: made)
-        monkeypatch.setattr(zero_copy, "driver_of", lambda _: "nic")
+        monkeypatch.setattr(zero_copy, "driver_of", lambda _: name)
         return QueueBinder(wanted, "ethtool", LOG, waits=waits), made
 
     return make
@@ -85,8 +93,45 @@ def test_a_driver_that_keeps_its_word(binder: Callable[..., tuple[QueueBinder, D
     made.begin("x0")
     xsk = made.open("x0", 3, QueueOptions(frame_window=9), answers=driver.answers)
     assert (xsk.zero_copy, made.fallbacks) == (True, 0)
-    assert xsk.copying == "zero copy: the driver nic has it, and a frame has up to 17 buffers"
-    assert driver.opened == [QueueOptions(frame_window=9, zero_copy=True, buffers_max=17)]
+    assert xsk.copying.startswith("zero copy: the driver nic has it, and a frame has up to 17 buffers; in chunks")
+    assert driver.opened == [QueueOptions(frame_window=9, zero_copy=True, buffers_max=17, chunk_bytes=CHUNK)]
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "configured", "expected"),
+    [
+        ("mlx5_core", {}, 0, (SMALL_CHUNK, SMALL_CHUNKS_SAID)),
+        ("igb", {}, 0, (CHUNK, "; in chunks of 4096 bytes: the driver igb is not known to take smaller ones")),
+        ("igb", {}, SMALL_CHUNK, (SMALL_CHUNK, SMALL_CHUNKS_SAID)),
+        ("ice", {"refuses_small": True}, 0, (CHUNK, "; in chunks of 4096 bytes: the driver ice refuses smaller ones")),
+        ("ice", {}, CHUNK, (CHUNK, "")),
+        ("igb", {"frame_bytes": 3000}, 0, (CHUNK, "")),
+        ("igb", {"found": XdpFeatures(NATIVE)}, 0, (SMALL_CHUNK, SMALL_CHUNKS_SAID)),  # the kernel copies
+    ],
+)
+def test_small_chunks_where_the_driver_is_known_to_take_them(
+    binder: Callable[..., tuple[QueueBinder, Driver]],
+    name: str,
+    more: dict[str, Any],
+    configured: int,
+    expected: tuple[int, str],
+) -> None:
+    """Or the configuration says so. A refusal of small ones is none of zero copy."""
+    made, driver = binder(name=name, **more)
+    made.begin("x0")
+    for number in range(2):
+        xsk = made.open("x0", number, QueueOptions(chunk_bytes=configured), answers=driver.answers, patience_s=1.0)
+        shown = f"; in chunks{xsk.copying.partition('; in chunks')[2]}" if "; in chunks" in xsk.copying else ""
+        assert (xsk.geometry.chunk_bytes, shown) == expected
+        assert (xsk.zero_copy, made.fallbacks) == (made.mode.zero_copy, 0)
+    assert len(driver.opened) == 2
+
+
+def test_wanted_small_chunks_that_the_driver_refuses(binder: Callable[..., tuple[QueueBinder, Driver]]) -> None:
+    made, driver = binder(name="ice", refuses_small=True)
+    made.begin("x0")
+    xsk = made.open("x0", 0, QueueOptions(chunk_bytes=SMALL_CHUNK), answers=driver.answers)
+    assert xsk.copying.startswith("copy mode") and xsk.copying.endswith(SMALL_CHUNKS_SAID)
 
 
 def test_a_driver_whose_zero_copy_moves_nothing(binder: Callable[..., tuple[QueueBinder, Driver]]) -> None:
@@ -98,7 +143,7 @@ def test_a_driver_whose_zero_copy_moves_nothing(binder: Callable[..., tuple[Queu
         assert not xsk.zero_copy
         assert xsk.copying == (
             "copy mode: the driver nic says that it has zero copy, and moved no frame on queue 2 with it, "
-            "or the other end answers no more"
+            "or the other end answers no more; in chunks of 2048 bytes"
         )
     assert made.fallbacks == 1
     assert [one.zero_copy for one in driver.opened] == [True, False, False]
@@ -154,7 +199,7 @@ def test_silence_before_says_nothing(binder: Callable[..., tuple[QueueBinder, Dr
     made, driver = binder(answers_before=False, moves=False)
     made.begin("x0")
     xsk = made.open("x0", 0, QueueOptions(), answers=driver.answers)
-    assert xsk.zero_copy and xsk.copying.endswith("; not proved by a frame")
+    assert xsk.zero_copy and "; not proved by a frame" in xsk.copying
 
 
 def test_without_addresses_nothing_is_proved(binder: Callable[..., tuple[QueueBinder, Driver]]) -> None:

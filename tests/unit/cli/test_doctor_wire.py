@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from xts_messages.queues.afxdp import SMALL_CHUNKS_SAID
 from xts_socket.cli.checks import wire
 
 
@@ -44,6 +45,21 @@ def test_a_ring_that_is_shorter_than_what_may_come(copying: str, mtu: int, buffe
     found = list(wire.ring("xts0", copying, mtu, buffers))
     assert [(check.level, check.name) for check in found] == ([("warn", "ring of xts0")] if warned else [])
     assert all("128 buffers" in check.found and "ethtool -G xts0" in check.mend for check in found)
+
+
+@pytest.mark.parametrize(
+    ("copying", "mtu", "warned"),
+    [
+        (ZERO_COPY + SMALL_CHUNKS_SAID, 1500, False),
+        (ZERO_COPY + SMALL_CHUNKS_SAID, 1766, False),
+        (ZERO_COPY + SMALL_CHUNKS_SAID, 1767, True),
+        (COPY_MODE + SMALL_CHUNKS_SAID, 9000, False),  # only our own frames come into them
+        (ZERO_COPY, 9000, False),
+    ],
+)
+def test_an_mtu_that_has_grown_over_small_chunks(copying: str, mtu: int, warned: bool) -> None:
+    found = list(wire.chunks("xts0", copying, mtu))
+    assert [(check.level, check.name) for check in found] == ([("warn", "chunks of xts0")] if warned else [])
 
 
 def test_an_interface_whose_driver_does_not_say() -> None:

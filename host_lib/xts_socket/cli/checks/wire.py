@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from xts_messages.queues.afxdp import SMALL_CHUNK_MTU, SMALL_CHUNKS_SAID
 from xts_messages.wire.wire_table import ETH_BYTES, FRAME_BYTES_SINGLE
 
 from . import Check
@@ -35,6 +36,7 @@ def checks() -> Iterator[Check]:
         yield from wire(one.interface, INTERFACES / one.interface / "statistics")
         with suppress(OSError, ValueError):
             mtu = int((INTERFACES / one.interface / "mtu").read_text())
+            yield from chunks(one.interface, one.copying, mtu)
             yield from ring(one.interface, one.copying, mtu, buffers_of(one.interface))
 
 
@@ -56,6 +58,15 @@ def ring(interface: str, copying: str, mtu: int, buffers: int) -> Iterator[Check
         found = f"the card has {buffers} buffers, and {PARTS_ON_THEIR_WAY} packets may come at once: some may be lost"
         remedy = f'ethtool -G {interface} rx 256, or reliable = "on" in xts-agent.toml and in xts-proxy.toml'
         yield Check(f"ring of {interface}", "warn", found, remedy)
+
+
+def chunks(interface: str, copying: str, mtu: int) -> Iterator[Check]:
+    """With zero copy the card puts all frames of a queue into its chunks, also those that are for the kernel."""
+    if copying.startswith("zero copy") and SMALL_CHUNKS_SAID in copying and mtu > SMALL_CHUNK_MTU:
+        found = (
+            f"the MTU is {mtu}, and was {SMALL_CHUNK_MTU} or less when its queues were opened: what is longer is lost"
+        )
+        yield Check(f"chunks of {interface}", "warn", found, "xts-agent --detach, and start the agent again")
 
 
 def wire(interface: str, statistics: Path) -> Iterator[Check]:
