@@ -22,6 +22,8 @@ TOP = Path(__file__).parents[2]
 PREVIOUS = "8bcfd34f"
 #: For queues over RDMA: the last one whose workers have the queue pairs, so that no upgrade keeps connections.
 OVER_RDMA = "fa896887"
+#: For queues with small chunks: the last one that knows others only.
+BEFORE_SMALL_CHUNKS = "578d4b66"
 BUILD_S = 600 * SLOWER
 
 

@@ -24,6 +24,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xts_messages.queues.afxdp import has_small_chunks
 from xts_messages.queues.queue_kinds import QueueEnd
 from xts_messages.services.service_manager import LISTENS
 from xts_messages.wire import record_table
@@ -73,6 +74,10 @@ _READY_S = 60.0
 #: Hosts wait for the new proxy twice as long.
 _ANSWER_S = 5.0
 _TELL_S = 0.5
+_NO_SMALL_CHUNKS = (
+    "the new proxy is older, and does not know the queues' small chunks: start this one with chunk_bytes = 4096 first, "
+    "or stop it and start the older one"
+)
 _SPARES_A_MESSAGE = 60
 #: Descriptors that may be open at the same time: of a queue and its process, and of what listens.
 _OF_A_QUEUE, _OF_OURS = 8, 32
@@ -179,6 +184,8 @@ class Giving:
             raise OSError(errno.EPROTO, "the new proxy is not ready")
         if problem := not_answered(said):
             raise OSError(errno.EPROTO, f"the new proxy is not understood: {problem}")
+        if said.version < handover.SMALL_CHUNKS and any(map(_has_small_chunks, self._channels.ends().values())):
+            raise OSError(errno.EPROTO, _NO_SMALL_CHUNKS)
         LOG.info("upgrade: the new proxy is %s", said.who or "one that does not say its version")
         self.begun = True
         self._sessions = said.version >= handover.SESSIONS
@@ -393,6 +400,10 @@ class Giving:
         left = left_of(channel)
         one.worker.resume_channel(end, (account, Owner(*channel.owner)), left, life_fd, frames=self._channels.frames())
         close_all(descriptors)
+
+
+def _has_small_chunks(end: QueueEnd) -> bool:
+    return has_small_chunks(end.geometry)
 
 
 def names_of(listeners: list[tuple[str, socket.socket]]) -> dict[str, int]:

@@ -55,7 +55,7 @@ _HEAD = struct.Struct("=QI")
 #: A piece has records of some hundred sockets, with what waits for TCP in each.
 BYTES_MAX = 1 << 30
 #: Of what is said here, and the oldest version of it that is still understood.
-VERSION = 6
+VERSION = 7
 COMPATIBLE = 3
 #: From this version on, a new proxy goes on with the session of a queue that repeats lost frames.
 SESSIONS = 4
@@ -63,6 +63,8 @@ SESSIONS = 4
 RELAYS = 5
 #: From this version on, it goes on with sessions of TLS that can be resumed, and with keys of tickets.
 RESUMPTION = 6
+#: From this version on, it knows queues with small chunks (xts_messages/queues/afxdp.py).
+SMALL_CHUNKS = 7
 
 
 class Program(msgspec.Struct, frozen=True):
