@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from beds.card_lab import CardLab
 from beds.card_lab import missing as cards_missing
+from beds.lab import MTU_VARIABLE
 from beds.patience import SLOWER
 from beds.ready import readable
 from xts_lab.lab import Lab
@@ -193,7 +194,8 @@ def raised(settings: Settings) -> Iterator[Bed]:
         kind, options = LABS[settings.queue]
         if issubclass(kind, CardLab) and (reason := cards_missing()):
             raise RuntimeError(reason)
-        with kind(settings, relayed_max=0, **options) as lab:
+        mtu = {"mtu": int(os.environ[MTU_VARIABLE])} if MTU_VARIABLE in os.environ else {}
+        with kind(settings, relayed_max=0, **(mtu | options)) as lab:
             yield LabBed(lab, control_socket.workers_pid(str(lab.directory / "proxy.sock")))
 
 
