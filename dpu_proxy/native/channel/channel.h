@@ -118,6 +118,7 @@ struct channel {
 	bool slot_missing;                          /* a send found no transmit slot: do not sleep for long */
 	uint32_t unkicked_bytes, unkicked_messages; /* submitted, but the host may not have been woken for them */
 	uint64_t unkicked_ns;                       /* since when */
+	uint32_t kicks;                             /* after which all that was submitted before is with the queue */
 	uint32_t quiet_frames; /* submitted, but nobody waits for them: they leave with the next kick, or soon */
 	uint64_t quiet_ns;     /* since when */
 	uint8_t rung_ack;      /* the ACK that the host had when it was last woken */

@@ -21,8 +21,8 @@
  *     from before the read (ledger_reads()) until the frame is submitted (ledger_submitted()).
  *
  * With TLS, what has come and gone between the host and TLS is counted by TLS, which writes itself down at another
- * place (ulp/tls/tls_kept.h): the line says where. A connection of which that cannot be said has no line: with other
- * protocols. The next process resets it.
+ * place (ulp/tls/tls_kept.h): the line says where. The same of other protocols (pushed/pushed_kept.h), but not of both
+ * together: a connection of which nothing can be said has no line, and the next process resets it.
  *
  * A connection with a key that no process holds is of no queue, but of a tenant: it goes with one of its channels.
  *
@@ -62,6 +62,7 @@ struct ledger_line {
 	uint8_t state;                  /* enum connection_state; 0 (idle): there is nothing that could go on */
 	uint8_t ip_version;
 	uint8_t accepted : 1, rebinding : 1;
+	uint8_t protocols : 1; /* it has some, which `tls` or `pushed` say: neither changes what it is */
 	uint8_t spare;
 	uint32_t kernel_send, kernel_receive;
 	uint64_t cookie; /* of the socket */
@@ -80,6 +81,8 @@ struct ledger_line {
 	uint32_t spilled, spilled_from;
 	uint64_t taken; /* what the host has sent (ledger_took()) */
 	uint32_t sum;   /* ledger_sum() */
+	/* where other protocols are written down (pushed/pushed_kept.h), in lasting memory, in units; 0: nowhere */
+	uint32_t pushed;
 };
 _Static_assert(sizeof(struct ledger_line) == 128, "a line is in two cache lines");
 
@@ -139,7 +142,7 @@ static inline uint32_t ledger_sum(const struct ledger_line *line)
 	struct ledger_line l;
 
 	memcpy(&l, line, sizeof l);
-	l.sequence = l.sum = l.place_frames = l.tls = l.spilled = 0;
+	l.sequence = l.sum = l.place_frames = l.tls = l.spilled = l.pushed = 0;
 	l.place = l.place_received = l.taken = 0;
 	memcpy(words, &l, sizeof l);
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
@@ -228,6 +231,14 @@ static inline void ledger_spills(int fd, const struct spill_block *first)
 {
 	if (ledger)
 		ledger_write_spilled(fd, first);
+}
+
+/* Its protocols are written down at another place from now on. */
+void ledger_write_kept(int fd, uint32_t place);
+static inline void ledger_keeps(int fd, uint32_t place)
+{
+	if (ledger)
+		ledger_write_kept(fd, place);
 }
 
 /* Its host has sent data, or FIN: how many bytes so far, and in which frame, in one word, which is whole at each

@@ -66,6 +66,7 @@ void channel_kick(struct channel *ch)
 	channel_clock_set(ch);
 	/* ENETDOWN: the interface may be up again in a moment, before silence ends the link. */
 	ch->kick_again = r == -EAGAIN || (r == -ENETDOWN && ch->epoch_live);
+	ch->kicks += !r;
 	ch->unkicked_bytes = ch->unkicked_messages = 0;
 	ch->quiet_frames = 0;
 	ch->rung_ack = ch->link.acked_to_peer;

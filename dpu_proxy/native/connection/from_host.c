@@ -118,8 +118,7 @@ enum command_result command_send(struct channel *ch, const struct xts_head *head
 
 /* --- SEND_PDU ----------------------------------------------------------------------------------------------------- */
 
-/* Checks that the messages of one PDU agree with each other. */
-static const char *check_pdu(struct pushed *p, const struct xts_send_pdu *m, bool more)
+const char *pushed_check_pdu(struct pushed *p, const struct xts_send_pdu *m, bool more)
 {
 	if (m->control_type >= XTS_CONTROL_EVENTS)
 		return "an event from the host";
@@ -135,7 +134,7 @@ static const char *check_pdu(struct pushed *p, const struct xts_send_pdu *m, boo
 	return NULL;
 }
 
-static void mark_of(struct ulp_mark *mark, const struct xts_send_pdu *m, bool more)
+void pushed_mark_of(struct ulp_mark *mark, const struct xts_send_pdu *m, bool more)
 {
 	*mark = (struct ulp_mark){
 		.pdu = true,
@@ -169,12 +168,12 @@ enum command_result command_send_pdu(struct channel *ch, const struct xts_head *
 		connection_fail(c, ENOBUFS);
 		return COMMAND_DONE;
 	}
-	wrong = check_pdu(c->tcp.pushed, m, more);
+	wrong = pushed_check_pdu(c->tcp.pushed, m, more);
 	if (wrong) {
 		channel_violation(ch, wrong, head->id);
 		return COMMAND_DONE;
 	}
-	mark_of(&e->mark, m, more);
+	pushed_mark_of(&e->mark, m, more);
 	return take_data(ch, c, e, XTS_SEND_PDU_BYTES, m->length, m->length + XTS_PDU_CREDITS) ? COMMAND_KEPT :
 												 COMMAND_DONE;
 }

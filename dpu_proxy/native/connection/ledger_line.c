@@ -7,13 +7,13 @@
 #include "connection/socket_kind.h"
 #include "connection/tcp_counts.h"
 #include "processes/share.h"
-#include "pushed/pushed.h"
+#include "pushed/pushed_kept.h"
 #include "ulp/lasting.h"
 
-/* Protocols that may write themselves down, if they can. Not those of PDUs, nor what is between two pushes. */
+/* Protocols that may be written down, if they can. Not what is between two pushes. */
 static bool can_be_kept(const struct pushed *p)
 {
-	return p->ready && !p->failed && !p->peeking && !p->message_socket && !p->give_back_left && !p->pdu_open;
+	return p->ready && !p->failed && !p->peeking && !p->give_back_left;
 }
 
 /* Can a line say all that is to be known of it? Protocols of a listener its host pushes again. */
@@ -55,12 +55,16 @@ static int counts_of_new(const struct connection *c, struct tcp_counts *out)
 	return 0;
 }
 
-/* A protocol writes itself down from now on, and its counts are in place of the kernel's. 0 or -errno. */
+/* TLS writes itself down from now on, and its counts are in place of the kernel's; or a record of the protocols is
+ * written. 0 or -errno. */
 static int count_protocol(const struct connection *c, struct tcp_counts *now, struct ledger_line *line)
 {
 	struct ulp_kept k = { .read = now->read, .written = now->written };
-	int error = ulp_stack_keep(c->tcp.pushed->stack, &k);
+	struct pushed *p = c->tcp.pushed;
+	int error = p->message_socket || p->pdu_open ? -EOPNOTSUPP : ulp_stack_keep(p->stack, &k);
 
+	if (error == -EOPNOTSUPP)
+		return pushed_keep_begins(p, now, cookie_of(c->tcp.fd), &line->pushed);
 	now->read = k.read;
 	now->written = k.written;
 	line->tls = k.place;
@@ -154,6 +158,7 @@ void ledger_write(struct connection *c, enum ledger_counts counts, const struct 
 	said.state = c->state;
 	said.accepted = c->tcp.accepted;
 	said.rebinding = c->tcp.rebinding;
+	said.protocols = said.tls || said.pushed;
 	said.kernel_send = c->tcp.kernel_send;
 	said.kernel_receive = c->tcp.kernel_receive;
 	said.cookie = known_cookie(c, counts, line);
@@ -166,6 +171,7 @@ void ledger_write(struct connection *c, enum ledger_counts counts, const struct 
 	/* Of two workers one may be late: recover.c looks at some more. */
 	if ((uint32_t)c->tcp.fd > ledger->head->highest)
 		ledger->head->highest = (uint32_t)c->tcp.fd;
+	pushed_keep(c);
 }
 
 void ledger_write_name(struct connection *c)
@@ -197,6 +203,16 @@ void ledger_write_spilled(int fd, const struct spill_block *first)
 	ledger_in_order();
 	if (line)
 		*(volatile uint32_t *)&line->spilled = place_of(first);
+	ledger_in_order();
+}
+
+void ledger_write_kept(int fd, uint32_t place)
+{
+	struct ledger_line *line = written(fd);
+
+	ledger_in_order();
+	if (line)
+		*(volatile uint32_t *)&line->pushed = place;
 	ledger_in_order();
 }
 

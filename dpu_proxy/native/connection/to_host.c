@@ -15,7 +15,7 @@
 #include "connection/socket_kind.h"
 #include "channel/ledger.h"
 #include "processes/share.h"
-#include "pushed/pushed.h"
+#include "pushed/pushed_kept.h"
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
@@ -145,6 +145,7 @@ static void send_event(struct connection *c, const struct xts_tx_slot *slot)
 	struct ulp_mark mark = { .pdu = true, .control_type = XTS_CONTROL_READY };
 	const struct ulp_tls_state *tls = &c->tcp.pushed->tls;
 
+	pushed_sent_empty(c);
 	if (!tls_wanted(c)) {
 		c->tcp.pushed->event_wanted = false;
 		send_pdu(c, slot, &mark, 0);
@@ -300,6 +301,8 @@ static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 	c->held -= (uint32_t)n + (mark.pdu ? XTS_PDU_CREDITS : 0);
 	c->tcp.received_bytes += (uint64_t)n;
 	c->worker->stats.received_bytes += (uint64_t)n;
+	if (p && !n)
+		pushed_sent_empty(c);
 	if (mark.pdu)
 		send_pdu(c, slot, &mark, (uint32_t)n);
 	else
@@ -309,12 +312,10 @@ static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 
 /* --- a turn ------------------------------------------------------------------------------------------------------- */
 
-bool stream_send(struct connection *c, uint32_t budget)
+static bool send_some(struct connection *c, uint32_t budget)
 {
 	struct xts_tx_slot slot;
 
-	if (c->tcp.pushed)
-		ulp_stack_turn(c->tcp.pushed->stack);
 	while (budget) {
 		bool event = has_event(c), yield = held_has_news(c);
 
@@ -341,6 +342,18 @@ bool stream_send(struct connection *c, uint32_t budget)
 		}
 	}
 	return true;
+}
+
+bool stream_send(struct connection *c, uint32_t budget)
+{
+	bool more;
+
+	if (!c->tcp.pushed)
+		return send_some(c, budget);
+	ulp_stack_turn(c->tcp.pushed->stack);
+	more = send_some(c, budget);
+	pushed_keep(c);
+	return more;
 }
 
 bool connection_send(struct connection *c, uint32_t budget)

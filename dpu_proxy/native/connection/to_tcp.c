@@ -15,7 +15,7 @@
 #include "connection/paced.h"
 #include "connection/socket_kind.h"
 #include "common/probe.h"
-#include "pushed/pushed.h"
+#include "pushed/pushed_kept.h"
 
 #define GATHER_PIECES 512 /* below IOV_MAX; a batch of 32 frames of 16 pieces */
 #define RAW_PIECES 4      /* waiting pieces, 64 KiB each, written between two reads of the clock */
@@ -281,7 +281,7 @@ static bool flush_stack(struct connection *c)
 	return false;
 }
 
-void connection_flush(struct connection *c)
+static void flush(struct connection *c)
 {
 	if (!c->tcp.error && c->tcp.fd >= 0 && !write_waiting(c) && c->gathered_first == BATCH_NONE)
 		return; /* it has failed; an orphan, which has no channel to gather from, is freed */
@@ -294,6 +294,12 @@ void connection_flush(struct connection *c)
 		return;
 	waiting_for(c, XTS_WAIT_SENDING, XTS_WAIT_NONE);
 	connection_drained(c);
+}
+
+void connection_flush(struct connection *c)
+{
+	flush(c);
+	pushed_keep(c);
 }
 
 bool pushed_finish(struct connection *c)

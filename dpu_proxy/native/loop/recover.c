@@ -15,6 +15,7 @@
 #include "connection/tcp_move.h"
 #include "connection/tcp_record.h"
 #include "loop/recover_channels.h"
+#include "loop/recover_pushed.h"
 #include "loop/recover_spilled.h"
 #include "loop/recover_tls.h"
 #include "loop/worker_inside.h"
@@ -76,10 +77,12 @@ static int count(struct tcp_side *said, const struct ledger_line *line)
 	if (error)
 		return error;
 	error = line->tls ? recover_tls_count(said->fd, line, &now) : 0;
-	if (error)
-		return error;
 	said->received_bytes = now.read - line->read_from;
 	said->accepted_bytes = said->out.sent_bytes = now.written - line->written_from;
+	if (!error && !line->tls && line->pushed)
+		error = recover_pushed_count(said->fd, line, &now, said);
+	if (error)
+		return error;
 	said->fin_wanted = said->fin_done = now.fin_sent;
 	return had_come(line, said->accepted_bytes) ? 0 : -EBADMSG;
 }
@@ -96,7 +99,7 @@ static int read_line(int fd, const struct ledger_line *line, struct tcp_side *ou
 	if (line->state >= CONNECTION_STATES || socket_kinds[line->state]->arrives_as != line->state ||
 	    !socket_kinds[line->state]->in_ledger)
 		return -EBADMSG;
-	if (!line->proxy_id || !recover_is_socket_of(fd, line))
+	if (!line->proxy_id || line->protocols != (line->tls || line->pushed) || !recover_is_socket_of(fd, line))
 		return -EBADMSG;
 	said.fd = fd;
 	said.ip_version = line->ip_version;
@@ -165,6 +168,7 @@ int xts_ledger_sweep(uint32_t descriptors, const int *keep, uint32_t keep_count,
 		return -ENOMEM;
 	worker_kinds_add();
 	recover_tls_begin();
+	recover_pushed_begin();
 	recover_sweep_relayed();
 	for (uint32_t first = 0; first < descriptors; first += LOOK_AT) {
 		uint32_t count = descriptors - first < LOOK_AT ? descriptors - first : LOOK_AT;
@@ -203,8 +207,8 @@ static void find_last_read(const struct recovering *r, const struct ledger_line 
 	struct returned_part last = { 0 };
 	void *data;
 
-	if (line->state != CONNECTION_ESTABLISHED || !line->place || !bytes || bytes > XTS_FRAME_BYTES_MAX ||
-	    line->place_frames != r->frames)
+	if (line->state != CONNECTION_ESTABLISHED || line->pushed || !line->place || !bytes ||
+	    bytes > XTS_FRAME_BYTES_MAX || line->place_frames != r->frames)
 		return;
 	data = xts_queue_dead_slot(r->queue, ledger_queue(r->queue_id, LEDGER_QUEUE_BYTES), line->place, (uint32_t)bytes);
 	last.data = (struct xts_record_bytes){ data, (uint32_t)bytes };
@@ -248,7 +252,7 @@ static void recover_one(struct worker_state *w, struct recovering *r, int fd, co
 {
 	struct move_head h = { .key = move_key(r->ticket, line->proxy_id), .state = line->state };
 	struct handed come = HANDED_NONE;
-	uint64_t written;
+	uint64_t written, taken = line->taken;
 	int error;
 
 	error = read_line(fd, line, &come.side);
@@ -256,10 +260,13 @@ static void recover_one(struct worker_state *w, struct recovering *r, int fd, co
 		find_last_read(r, line, &come.side);
 	if (!error && line->tls)
 		error = recover_tls_make(w, r->tenant, fd, line, &come.side);
+	else if (!error && line->pushed)
+		error = recover_pushed_make(w, r->tenant, fd, &come.side, &taken);
 	written = come.side.accepted_bytes + line->written_from;
 	if (!error && !move_arrive(w, r->tenant, &h, &come, NULL)) {
-		recover_spilled_of(fd, line, written, r->tenant, h.key);
-		heard_begins(r->tenant, h.key, line->taken);
+		if (!line->pushed)
+			recover_spilled_of(fd, line, written, r->tenant, h.key);
+		heard_begins(r->tenant, h.key, taken, line->pushed && !line->tls);
 		name(w, r, h.key, line);
 		r->taken++;
 		return;
@@ -276,14 +283,16 @@ static void recover_parked(struct worker_state *w, struct recovering *r, int fd,
 	};
 	struct handed come = HANDED_NONE;
 	uint64_t written;
-	int error = r->parked < MOVE_NO_SOCKETS && line->state == CONNECTION_ESTABLISHED && !line->tls ? 0 : -EBADMSG;
+	int error = r->parked < MOVE_NO_SOCKETS && line->state == CONNECTION_ESTABLISHED && !line->tls && !line->pushed ?
+			    0 :
+			    -EBADMSG;
 
 	if (!error)
 		error = read_line(fd, line, &come.side);
 	written = come.side.accepted_bytes + line->written_from;
 	if (!error && !move_arrive(w, r->tenant, &h, &come, NULL)) {
 		recover_spilled_of(fd, line, written, r->tenant, h.key);
-		heard_begins(r->tenant, h.key, line->taken);
+		heard_begins(r->tenant, h.key, line->taken, false);
 		(void)held_arrives(w, r->tenant, &n, true); /* without it, it ends with the channel */
 		r->parked++;
 		r->taken++;

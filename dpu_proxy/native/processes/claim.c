@@ -50,6 +50,16 @@ static bool give_to_protocol(struct outgoing *o)
 	return true;
 }
 
+/* The same of one whose protocols were written down: what the host has sent since waits in runs. */
+static bool is_whole(struct parked *p, const struct claim_counts *counts, uint64_t to_host, uint64_t to_tcp)
+{
+	if (p->heard.torn || to_host || to_tcp != p->tcp.out.spill.bytes ||
+	    (p->tcp.fin_done && (outgoing_waits(&p->tcp.out) || !(counts->fin_sent || p->heard.close))))
+		return false;
+	p->tcp.fin_wanted = counts->fin_sent || p->tcp.fin_done;
+	return true;
+}
+
 /* Its process has died. Between what TCP has and what its host has may be bytes that were found: those that the host is
  * to be sent are `returned`, those that it has sent wait for TCP, behind some that TCP has (replay.h). With the lock
  * held. True: now nothing is missing. */
@@ -60,6 +70,8 @@ static bool make_whole(struct parked *p, const struct claim_counts *counts)
 
 	if (p->state != CONNECTION_ESTABLISHED)
 		return true;
+	if (p->heard.kept)
+		return is_whole(p, counts, to_host, to_tcp);
 	if (!was_recovered(p) || (to_host && to_host != returned_bytes(&p->tcp.returned)) ||
 	    (p->tcp.fin_done && (to_tcp || !(counts->fin_sent || p->heard.close))) || !parked_join_spilled(p, to_tcp))
 		return false;

@@ -26,7 +26,7 @@ bool heard_frame(struct heard_frames *h, const struct xts_head *head, bool follo
 	return next - number <= XTS_FRAME_WINDOW_MAX;
 }
 
-void heard_begins(const struct xts_tenant *t, uint64_t key, uint64_t taken)
+void heard_begins(const struct xts_tenant *t, uint64_t key, uint64_t taken, bool kept)
 {
 	struct parked *p;
 
@@ -34,6 +34,7 @@ void heard_begins(const struct xts_tenant *t, uint64_t key, uint64_t taken)
 	p = parked_of(registry_find(t, key, KEYED_PARKED));
 	if (p && p->state == CONNECTION_ESTABLISHED) {
 		p->heard.known = true;
+		p->heard.kept = kept;
 		p->heard.bytes = (uint32_t)(taken >> 32);
 		p->heard.number = (uint32_t)taken & LEDGER_NUMBER_MASK;
 		p->heard.fin = taken & LEDGER_TAKEN_FIN;
@@ -41,15 +42,18 @@ void heard_begins(const struct xts_tenant *t, uint64_t key, uint64_t taken)
 	registry_unlock();
 }
 
-void heard_more(struct parked *p, const struct heard_frames *h, uint32_t bytes, uint8_t flags)
+bool heard_more(struct parked *p, const struct heard_frames *h, uint32_t bytes, uint8_t flags)
 {
-	if (((p->heard.number - h->number) & LEDGER_NUMBER_MASK) > XTS_FRAME_WINDOW_MAX)
+	bool is_new = ((p->heard.number - h->number) & LEDGER_NUMBER_MASK) > XTS_FRAME_WINDOW_MAX;
+
+	if (is_new)
 		p->heard.bytes += bytes;
 	p->heard.fin |= (flags & XTS_FLAG_FIN) != 0;
 	p->heard.close |= (flags & XTS_FLAG_CLOSE) != 0;
 	p->heard.abort |= (flags & XTS_FLAG_ABORT) != 0;
 	/* This frame may be given back now: should this process die, too, what is found then is not all. */
 	ledger_heard(p->tcp.fd, p->heard.bytes, h->number, p->heard.fin);
+	return is_new;
 }
 
 /* How many bytes its host has sent that TCP has not got. */

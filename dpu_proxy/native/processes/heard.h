@@ -37,10 +37,11 @@ struct heard_frames {
 /* A frame has come again; `follows`: it is the one behind the one before. False: one is missing. */
 bool heard_frame(struct heard_frames *h, const struct xts_head *head, bool follows);
 
-/* A connection was recovered, and this is what its line says of what was taken. Takes the lock. */
-void heard_begins(const struct xts_tenant *t, uint64_t key, uint64_t taken);
-/* With the lock held: so much has come for it, in the last frame. */
-void heard_more(struct parked *p, const struct heard_frames *h, uint32_t bytes, uint8_t flags);
+/* A connection was recovered, and this is what its line says of what was taken. kept: its protocols have taken all of
+ * that, and nothing behind it (pushed/pushed_kept.h). Takes the lock. */
+void heard_begins(const struct xts_tenant *t, uint64_t key, uint64_t taken, bool kept);
+/* With the lock held: so much has come for it, in the last frame. False: it was counted. */
+bool heard_more(struct parked *p, const struct heard_frames *h, uint32_t bytes, uint8_t flags);
 
 /* With the lock held: there is more to deliver of one that is settled. */
 void heard_again(struct parked *p);

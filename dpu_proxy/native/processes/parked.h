@@ -38,6 +38,7 @@ struct parked {
 		uint32_t number; /* of the frame up to which they are counted */
 		bool known : 1;
 		bool torn : 1; /* frames are missing */
+		bool kept : 1; /* all that waits came behind `bytes`, in runs for its protocols */
 		bool fin : 1, close : 1, abort : 1;
 		bool settled : 1; /* what waits for TCP is all that TCP has not got */
 	} heard;                  /* heard.h */

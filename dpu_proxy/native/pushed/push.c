@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "processes/share.h"
-#include "pushed/pushed.h"
+#include "pushed/pushed_kept.h"
 
 #define FLAG_MESSAGE_SOCKET 0x0001u
 #define POSITION_MASK (XTS_CREDITS_MAX - 1)
@@ -90,6 +90,7 @@ static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t
 {
 	struct pushed *p = c->tcp.pushed;
 
+	pushed_tears(p); /* until the turn that follows has ended */
 	p->give_back_left = unread;
 	c->tcp.received_bytes -= unread;
 	p->since_pdu -= unread;

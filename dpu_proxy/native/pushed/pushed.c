@@ -1,7 +1,7 @@
 /* The life of a connection's pushed protocols: made, copied, started, given events, failed. pushed.h has the theory of
  * operation. */
 #include "channel/ledger.h"
-#include "pushed/pushed.h"
+#include "pushed/pushed_kept.h"
 #include "connection/socket_kind.h"
 
 #include <errno.h>
@@ -280,6 +280,7 @@ void pushed_leave(struct connection *c)
 	struct pushed *p = c->tcp.pushed;
 
 	handshake_ends(c);
+	pushed_tears(p); /* its counts are of this channel */
 	timer_cancel(&p->timer);
 	p->timer_due = false;
 	uncount(c, p);
@@ -305,6 +306,7 @@ void pushed_free(struct pushed *p)
 	if (p->handshaking)
 		handshake_ends(p->connection);
 	timer_cancel(&p->timer);
+	pushed_keep_ends(p);
 	if (p->connection)
 		uncount(p->connection, p);
 	ulp_stack_free(p->stack);
@@ -461,6 +463,8 @@ void pushed_start(struct connection *c)
 	if (ulp_stack_ready(p->stack)) {
 		p->ready = c->readable = true;
 		pushed_note_tls(c);
+		if (c->state == CONNECTION_ESTABLISHED)
+			ledger_count(c); /* from now on it can be told */
 		connection_wake(c);
 	} else {
 		pushed_advance(c);

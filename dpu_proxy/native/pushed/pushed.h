@@ -32,6 +32,12 @@
 /* How the next bytes of a socket are peeked at. */
 enum peek { PEEK_NEW, PEEK_ON, PEEK_FROM_FRONT };
 
+/* What a connection was when it was written down, if it rested then: of another one that does, nothing else differs. */
+struct pushed_rest {
+	uint64_t since_pdu;
+	bool rests, pdus, typed, event_wanted, tls_wanted, finished;
+};
+
 struct pushed {
 	struct connection *connection; /* NULL while no connection has it */
 	struct ulp_stack *stack;
@@ -55,6 +61,13 @@ struct pushed {
 	bool pdu_open;
 	uint32_t pdu_bytes, pdu_left; /* of the whole PDU, if the host has sent its length */
 
+	/* Where it is written down for a crash (pushed_kept.h); NULL: nowhere. */
+	struct pushed_kept *kept;
+	uint32_t kept_bytes;     /* of that block */
+	struct pushed_rest rest; /* of what was written last */
+	uint64_t kept_due_ns;    /* when its record is written; 0: it is right, or written at once */
+	bool unproven;           /* a message without bytes was sent, and may not have left */
+	uint32_t unproven_kicks; /* channel.kicks, when it was */
 	uint32_t give_back_left; /* bytes that the host still has to give back */
 	/* For wake-ups that the stack has asked for. */
 	struct timer timer;
@@ -151,6 +164,12 @@ static inline bool pushed_deliverable(const struct connection *c)
 {
 	return c->tcp.pushed->started || outgoing_first_is_raw(&c->tcp.out);
 }
+
+/* --- from_host.c -------------------------------------------------------------------------------------------------- */
+
+/* Checks that the messages of one PDU agree with each other: NULL, or what is wrong. */
+const char *pushed_check_pdu(struct pushed *p, const struct xts_send_pdu *m, bool more);
+void pushed_mark_of(struct ulp_mark *mark, const struct xts_send_pdu *m, bool more);
 
 /* --- accepting.c -------------------------------------------------------------------------------------------------- */
 

@@ -98,6 +98,21 @@ int pushed_give(struct pushed *p, uint8_t **record, uint32_t *bytes)
 	return r;
 }
 
+ssize_t pushed_write(const struct pushed *p, uint8_t *out, size_t room)
+{
+	struct xts_record_attached attached;
+	struct pushed_state s;
+	struct ulp_moved *m;
+	ssize_t n = ulp_stack_save(p->stack, &m);
+
+	if (n)
+		return n;
+	s = describe(p, m);
+	n = xts_record_encode(&pushed_state_record, pushed_state_record.version, &s, out, room, &attached);
+	ulp_moved_free(m);
+	return n;
+}
+
 /* --- taking ------------------------------------------------------------------------------------------------------- */
 
 /* What the stack was: one protocol alone is not in the list. */

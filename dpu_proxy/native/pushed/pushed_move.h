@@ -6,6 +6,8 @@
 #ifndef XTS_PUSHED_MOVE_H
 #define XTS_PUSHED_MOVE_H
 
+#include <sys/types.h>
+
 #include "pushed/pushed_state.h"
 
 struct pushed;
@@ -21,6 +23,9 @@ const char *pushed_stays(const struct pushed *p);
 /* Its record, which the caller wipes and frees. From now on p can use none of what it has written, and may only be
  * freed. 0; or -errno, and p is as it was. */
 int pushed_give(struct pushed *p, uint8_t **record, uint32_t *bytes);
+/* The same for the process that goes on when this one has died, which reads what this one does: writes at most room
+ * bytes, and returns how many it has; or -errno. p goes on. */
+ssize_t pushed_write(const struct pushed *p, uint8_t *out, size_t room);
 /* Makes it of a record, with no connection. 0, -EBADMSG, -ENOMEM or -ENOBUFS. */
 int pushed_arrive(struct pushed **out, struct worker_state *w, struct xts_tenant *t, const uint8_t *record,
 		  uint32_t bytes);

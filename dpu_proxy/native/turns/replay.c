@@ -8,6 +8,7 @@
 #include "processes/held_arrived.h"
 #include "processes/move.h"
 #include "processes/parked.h"
+#include "pushed/pushed_kept.h"
 #include "relay/mux.h"
 
 /* With the lock held. */
@@ -15,7 +16,7 @@ static void drop(struct parked *p)
 {
 	p->heard.torn = true;
 	tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, p->tcp.out.spill.bytes);
-	spill_free(&p->tcp.out.spill);
+	outgoing_free(&p->tcp.out);
 	if (p->heard.settled)
 		p->tcp.fin_wanted = false;
 }
@@ -54,17 +55,47 @@ static void append(struct parked *p, const struct iovec *iov, int pieces, uint32
 	}
 }
 
-static void keep(const struct of_host *h, const struct xts_head *head, const struct iovec *iov, int pieces,
-		 uint32_t bytes)
+/* For protocols, which have taken all that was counted before. With the lock held. */
+static void append_run(struct parked *p, const struct run *r, const struct iovec *iov, int pieces)
+{
+	pushed_tears(p->tcp.pushed); /* this frame may be given back now */
+	if (!tenant_take(p->keyed.tenant, XTS_USE_KEPT_BYTES, r->bytes)) {
+		drop(p);
+	} else if (outgoing_append(&p->tcp.out, r, iov, pieces)) {
+		tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, r->bytes);
+		drop(p);
+	}
+}
+
+/* What a message of data says. */
+struct message {
+	struct run run;
+	const struct xts_send_pdu *pdu; /* NULL: bytes of a stream */
+};
+
+static bool is_wrong(struct parked *p, const struct message *m)
+{
+	return m->pdu ? pushed_check_pdu(p->tcp.pushed, m->pdu, m->run.mark.more) != NULL : p->tcp.pushed->pdu_open;
+}
+
+static void keep(const struct of_host *h, const struct xts_head *head, const struct message *m, const struct iovec *iov,
+		 int pieces)
 {
 	struct parked *p;
 
 	registry_lock();
 	p = parked_of(registry_find(h->tenant, move_key(h->ticket, head->id), KEYED_PARKED));
 	if (p && p->moved && p->state == CONNECTION_ESTABLISHED) {
-		heard_more(p, h->heard, bytes, head->flags);
-		if (bytes)
-			append(p, iov, pieces, bytes);
+		bool is_new = heard_more(p, h->heard, m->run.bytes, head->flags);
+
+		if (m->pdu && !p->heard.kept)
+			drop(p);
+		else if (!p->heard.kept && m->run.bytes)
+			append(p, iov, pieces, m->run.bytes);
+		else if (p->heard.kept && is_new && (m->pdu || m->run.bytes) && is_wrong(p, m))
+			drop(p);
+		else if (p->heard.kept && is_new && (m->pdu || m->run.bytes))
+			append_run(p, &m->run, iov, pieces);
 		if (p->heard.settled)
 			heard_again(p);
 	}
@@ -86,24 +117,44 @@ static void name(const struct of_host *h, const struct xts_head *head, const str
 	registry_unlock();
 }
 
+static void take_pdu(const struct of_host *h, const struct xts_head *head, const struct xts_rx_frame *frame)
+{
+	struct batch_entry e = { .frame = *frame, .skip = XTS_SEND_PDU_BYTES };
+	struct iovec iov[XTS_SEGMENTS_MAX];
+	struct message of = { 0 };
+	struct xts_send_pdu m;
+
+	if (xts_send_pdu_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
+		drop_all(h->ch, h->ticket);
+		return;
+	}
+	e.bytes = of.run.bytes = m.length;
+	of.pdu = &m;
+	pushed_mark_of(&of.run.mark, &m, head->flags & XTS_FLAG_MORE);
+	keep(h, head, &of, iov, batch_pieces(&e, iov, XTS_SEGMENTS_MAX));
+}
+
 static void take(const struct of_host *h, const struct xts_head *head, const struct xts_rx_frame *frame, bool follows)
 {
 	struct batch_entry e = { .frame = *frame, .skip = XTS_SEND_BYTES };
 	struct iovec iov[XTS_SEGMENTS_MAX];
+	struct message of = { 0 };
 	struct xts_send m;
 
 	if (!heard_frame(h->heard, head, follows) || head->type == XTS_LINK_PART || head->type == XTS_LINK_BUNDLE)
 		drop_all(h->ch, h->ticket);
 	if (head->type == XTS_CMD_SHARE)
 		name(h, head, frame);
+	if (head->type == XTS_CMD_SEND_PDU)
+		take_pdu(h, head, frame);
 	if (head->type != XTS_CMD_SEND)
 		return;
 	if (xts_send_decode(&m, frame->segment[0].iov_base, frame->bytes) || m.length != frame->bytes - XTS_SEND_BYTES) {
 		drop_all(h->ch, h->ticket);
 		return;
 	}
-	e.bytes = m.length;
-	keep(h, head, iov, batch_pieces(&e, iov, XTS_SEGMENTS_MAX), m.length);
+	e.bytes = of.run.bytes = m.length;
+	keep(h, head, &of, iov, batch_pieces(&e, iov, XTS_SEGMENTS_MAX));
 }
 
 /* --- behind a relay ----------------------------------------------------------------------------------------------- */

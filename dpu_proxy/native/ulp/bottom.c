@@ -24,6 +24,7 @@ ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_
 	} while (n < 0 && errno == EINTR);
 	if (n > 0) {
 		s->turn.bytes -= (uint32_t)n;
+		s->read += (uint64_t)n;
 		s->heard = true;
 		if ((size_t)n < room && s->owner.reports_end && !s->read_to_end)
 			s->readable = false;
@@ -58,6 +59,7 @@ ssize_t ulp_bottom_write(struct ulp_stack *s, const struct iovec *iov, int piece
 	if (n < 0 && errno != EAGAIN)
 		return -errno;
 	s->writable = n >= 0 && (size_t)n == bytes;
+	s->written += n < 0 ? 0 : (uint64_t)n;
 	return n < 0 ? 0 : n;
 }
 

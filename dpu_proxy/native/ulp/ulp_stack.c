@@ -108,6 +108,7 @@ void ulp_stack_leave(struct ulp_stack *s)
 
 int ulp_stack_expect(struct ulp_stack *s, uint32_t bytes)
 {
+	ulp_stack_touch(s);
 	ulp_out_free(&s->given);
 	return bytes ? ulp_out_resize(&s->given, s, bytes) : 0;
 }
@@ -122,6 +123,7 @@ int ulp_stack_give_back(struct ulp_stack *s, const void *data, uint32_t bytes)
 		return 0;
 	if (!l || bytes > s->given.room - s->given.bytes)
 		return -EINVAL;
+	ulp_stack_touch(s);
 	ulp_out_put(&s->given, data, bytes);
 	if (s->given.bytes < s->given.room)
 		return 0;
@@ -158,6 +160,7 @@ ssize_t ulp_stack_read(struct ulp_stack *s, void *out, size_t room, struct ulp_m
 
 	if (s->failed || s->cut)
 		return s->failed ? s->failed : s->cut;
+	ulp_stack_touch(s);
 	n = l ? ulp_layer_read(l, out, room, mark) : ulp_bottom_read(s, out, room, mark);
 	if (n == -EAGAIN)
 		s->idle = true;
@@ -191,15 +194,18 @@ ssize_t ulp_stack_write(struct ulp_stack *s, const struct iovec *iov, int pieces
 
 	if (s->failed)
 		return s->failed;
+	ulp_stack_touch(s);
 	return l ? ulp_layer_write(l, iov, pieces, mark) : ulp_bottom_write(s, iov, pieces, mark);
 }
 
 int ulp_stack_flush(struct ulp_stack *s)
 {
+	ulp_stack_touch(s);
 	return ulp_layer_flush(ulp_chain_top(&s->send));
 }
 
 int ulp_stack_finish(struct ulp_stack *s)
 {
+	ulp_stack_touch(s);
 	return ulp_layer_finish(ulp_chain_top(&s->send));
 }

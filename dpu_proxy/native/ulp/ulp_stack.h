@@ -51,6 +51,17 @@ void ulp_moved_free(struct ulp_moved *m);
 void ulp_stack_wipe(struct ulp_stack *s);
 /* As keep() of a protocol, of which there is one, and nothing else. */
 int ulp_stack_keep(struct ulp_stack *s, struct ulp_kept *k);
+/* Can what ulp_stack_save() gives be written where others may read it, for the process that goes on when this one has
+ * died? Not if there are keys. */
+bool ulp_stack_can_be_kept(const struct ulp_stack *s);
+/* From now on the stack sets *touched before it does anything that changes what is saved, and it has read and written
+ * so many bytes of the socket. touched NULL: no more. */
+void ulp_stack_tells(struct ulp_stack *s, uint8_t *touched, const struct ulp_kept *counts);
+void ulp_stack_counts(const struct ulp_stack *s, struct ulp_kept *out);
+/* Is it between PDUs, as rests() of all its protocols, and nothing else waits in it? */
+bool ulp_stack_rests(const struct ulp_stack *s);
+/* Asks the owner for a call, unless it was asked for an earlier one already. */
+void ulp_stack_wake_after(struct ulp_stack *s, uint32_t timeout_ms);
 /* Makes a new stack of what was saved. 0 or -errno. */
 int ulp_stack_restore(struct ulp_stack *s, const struct ulp_moved *m);
 

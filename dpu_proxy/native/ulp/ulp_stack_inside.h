@@ -46,6 +46,8 @@ struct ulp_stack {
 	uint64_t wake_ns;            /* the earliest call that the owner was asked for and has not made yet; 0: none */
 	uint64_t memory;             /* bytes counted with the owner */
 	struct ulp_out given;        /* bytes given back, until all that were announced are here */
+	uint8_t *touched;            /* ulp_stack_tells(); NULL: nobody wants to know */
+	uint64_t read, written;      /* bytes of the socket, since then */
 	int failed;                  /* -errno of a fault, or 0 */
 	int cut;                     /* -errno: what the peer sends has been cut off; we may still send */
 	struct {
@@ -58,6 +60,14 @@ struct ulp_stack {
 static inline struct ulp_layer *ulp_chain_top(const struct ulp_chain *c)
 {
 	return c->count ? c->layer[c->count - 1] : NULL;
+}
+
+/* What is saved of it may change now. */
+static inline void ulp_stack_touch(struct ulp_stack *s)
+{
+	if (s->touched)
+		*(volatile uint8_t *)s->touched = 1;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 /* --- layer.c --- */
@@ -77,10 +87,6 @@ ssize_t ulp_bottom_write(struct ulp_stack *s, const struct iovec *iov, int piece
 bool ulp_turn_step(struct ulp_stack *s, uint32_t steps);
 /* How many of this many bytes may be read from the socket now; 0: none in this turn. */
 size_t ulp_turn_bytes(struct ulp_stack *s, size_t bytes);
-
-/* --- ulp_stack_error.c --- */
-/* Asks the owner for a call, unless it was asked for an earlier one already. */
-void ulp_stack_wake_after(struct ulp_stack *s, uint32_t timeout_ms);
 
 /* --- out.c --- */
 /* Changes the room to one into which the waiting bytes fit: 0, -ENOMEM or -ENOBUFS. */

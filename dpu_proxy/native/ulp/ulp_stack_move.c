@@ -265,6 +265,46 @@ int ulp_stack_keep(struct ulp_stack *s, struct ulp_kept *k)
 	return l->protocol->keep(l, k);
 }
 
+bool ulp_stack_can_be_kept(const struct ulp_stack *s)
+{
+	struct ulp_layer *all[ULP_MOVED_LAYERS];
+	uint32_t count = all_layers(s, all);
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (all[i]->protocol->wipe || layer_stays(all[i]))
+			return false;
+	}
+	return count && ulp_stack_ready(s) && !s->failed;
+}
+
+void ulp_stack_tells(struct ulp_stack *s, uint8_t *touched, const struct ulp_kept *counts)
+{
+	s->touched = touched;
+	s->read = counts->read;
+	s->written = counts->written;
+}
+
+void ulp_stack_counts(const struct ulp_stack *s, struct ulp_kept *out)
+{
+	*out = (struct ulp_kept){ .read = s->read, .written = s->written };
+}
+
+static bool chain_rests(const struct ulp_chain *chain)
+{
+	for (unsigned i = 0; i < chain->count; i++) {
+		const struct ulp_layer *l = chain->layer[i];
+
+		if (!l->protocol->rests || !l->protocol->rests(l) || l->finished || has_returned(l))
+			return false;
+	}
+	return true;
+}
+
+bool ulp_stack_rests(const struct ulp_stack *s)
+{
+	return !s->given.bytes && !s->read_error && chain_rests(&s->receive) && chain_rests(&s->send);
+}
+
 /* --- as a member of a record -------------------------------------------------------------------------------------- */
 
 static bool layers_next(const void *member, uintptr_t *at, void *element)

@@ -352,6 +352,7 @@ int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t u
 
 	if (s->failed)
 		return s->failed;
+	ulp_stack_touch(s);
 	if (!p)
 		return ulp_stack_refuse(s, ENOPROTOOPT, "this proxy does not offer protocol %u", ulp_id);
 	r = check(s, p, direction);

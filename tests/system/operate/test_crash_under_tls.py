@@ -4,18 +4,15 @@ wrong byte and no number used twice (PROTOCOL.md, "Crash"; dpu_proxy/native/ulp/
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import random
-import resource
 import signal
 import socket
 import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import IO, cast
+from typing import cast
 
 import pytest
 from beds import process_tree
@@ -35,10 +32,10 @@ from beds.crashes import (
     use,
 )
 from beds.dialogues import peer_address
+from beds.noise import Noise
 from beds.operated_proxy import wait
 from beds.ready import readable
 from beds.ulp_tls import VERSIONS, client_context, server_context, updates_keys
-from xts_proxy.config.config_limits import DESCRIPTORS_MAX
 
 #: Of a record: type, version, length.
 HEAD, NONCE_BYTES, CHANGE_CIPHER_SPEC = struct.Struct(">BHH"), 8, 20
@@ -195,43 +192,6 @@ def test_the_next_process_dies_as_well(kind: str, idle: int = 60) -> None:
             wait(lambda: bed.status()["proxy"]["crashes"]["sockets"] >= idle, "the next process")
             bed.crash(SIGNALS[0])
         assert on.does("use") == {"failures": [], "used": idle}
-
-
-class Noise:
-    """What a worker that was broken into might have left: other bytes in what the next process reads of connections."""
-
-    LOOKED_AT, LINE_BYTES, LASTING_BYTES = 256 << 10, 128, 1 << 30
-
-    def __init__(self, seed: int) -> None:
-        self._drawn = random.Random(seed)
-
-    def write(self, pid: int) -> None:
-        """Into the memory of a process that is stopped."""
-        with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
-            for begin in self._shared(pid):
-                self._into(memory, begin)
-        for file in Path(f"/proc/{pid}/fd").iterdir():
-            if "memfd:xts-keys" in str(file.readlink()):  # not of memfd_secret, which nobody can open
-                with file.open("r+b", buffering=0) as memory:
-                    self._into(memory, 0)
-
-    def _shared(self, pid: int) -> list[int]:
-        """Where the ledger's lines are, and what is lasting (proc_pid_maps(5))."""
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-        places = [line.split()[0].split("-") for line in lines if "rw-s" in line and "/dev/zero" in line]
-        bytes_of = {int(begin, 16): int(end, 16) - int(begin, 16) for begin, end in places}
-        of_lines = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], DESCRIPTORS_MAX) * self.LINE_BYTES
-        sizes = (self.LASTING_BYTES, -(-of_lines // mmap.PAGESIZE) * mmap.PAGESIZE)
-        found = [begin for begin, size in bytes_of.items() if size in sizes]
-        assert len(found) == len(sizes)
-        return found
-
-    def _into(self, memory: IO[bytes], begin: int) -> None:
-        memory.seek(begin)
-        used = [at for at, byte in enumerate(memory.read(self.LOOKED_AT) or b"") if byte]
-        for at in self._drawn.sample(used, min(len(used), self._drawn.choice((1, 10, len(used) // 100 + 1)))):
-            memory.seek(begin + at)
-            memory.write(bytes([self._drawn.randrange(256)]))
 
 
 @pytest.mark.root

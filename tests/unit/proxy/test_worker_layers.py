@@ -36,7 +36,7 @@ UPWARD: dict[tuple[str, str], str] = {
     ("connection", "pushed"): """
         accepting_any accepting_begin accepting_drop accepting_ends accepting_has_room accepting_next peek_read
         push_with_connect_failed pushed_adopt pushed_drain pushed_event pushed_fail pushed_free pushed_has_unread
-        pushed_leave pushed_make pushed_stays
+        pushed_keep_begins pushed_keep_now pushed_leave pushed_make pushed_sent_empty pushed_stays
         pushed_orphan pushed_shaking_failed pushed_start pushed_timer
     """,
     # A socket that connects is no longer shared.

@@ -19,7 +19,7 @@ KEYS = WORKER / "keys"  # a process of its own, and requests to it
 CALLERS = {
     "outgoing_drain": {"to_tcp.c", "park.c"},
     "outgoing_offer": {"to_tcp.c", "outgoing.c"},
-    "outgoing_append": {"to_tcp.c"},
+    "outgoing_append": {"to_tcp.c", "replay.c"},
     "ulp_stack_write": {"outgoing.c"},
     "spill_peek": {"outgoing.c", "datagram_send.c", "spill.c"},
     "spill_drop": {"outgoing.c", "datagram_send.c", "spill.c", "parked_spilled.c"},

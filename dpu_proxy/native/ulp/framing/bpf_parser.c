@@ -144,5 +144,6 @@ const struct ulp_protocol ulp_bpf_parser = {
 	.save = bpf_parser_save,
 	.restore = bpf_parser_restore,
 	.moves_since = 2,
+	.rests = ulp_framed_rests,
 	.close = ulp_framed_close,
 };

@@ -61,5 +61,6 @@ const struct ulp_protocol ulp_dns = {
 	.save = length_field_save,
 	.restore = dns_restore,
 	.moves_since = 2,
+	.rests = length_field_rests,
 	.close = length_field_close,
 };

@@ -170,6 +170,13 @@ bool ulp_framed_pending(const struct ulp_layer *l)
 	return ulp_pending_below(l);
 }
 
+bool ulp_framed_rests(const struct ulp_layer *l)
+{
+	const struct ulp_framing *f = l->state;
+
+	return !f->known && !f->in.bytes;
+}
+
 void ulp_framed_close(struct ulp_layer *l)
 {
 	struct ulp_framing *f = l->state;

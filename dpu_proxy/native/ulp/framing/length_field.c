@@ -84,6 +84,13 @@ ssize_t length_field_save(const struct ulp_layer *l, void *out, size_t room)
 	return ulp_state_save(&length_field_record, l, out, room);
 }
 
+bool length_field_rests(const struct ulp_layer *l)
+{
+	const struct length_field *f = l->state;
+
+	return ulp_framed_rests(l) && f->sender.state == BETWEEN_PDUS && !f->sender.held.bytes;
+}
+
 int length_field_restore(struct ulp_layer *l, size_t state_bytes, const struct length_field *preset,
 			 const struct xts_record *r, const void *state, size_t bytes)
 {

@@ -72,5 +72,6 @@ const struct ulp_protocol ulp_length_prefixed = {
 	.save = length_field_save,
 	.restore = length_prefixed_restore,
 	.moves_since = 2,
+	.rests = length_field_rests,
 	.close = length_field_close,
 };

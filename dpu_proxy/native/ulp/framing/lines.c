@@ -313,6 +313,13 @@ static int lines_restore(struct ulp_layer *l, const void *state, size_t bytes)
 	return 0;
 }
 
+static bool lines_rests(const struct ulp_layer *l)
+{
+	const struct lines *p = l->state;
+
+	return !p->in.bytes && !p->handed && !p->sending.checked && !p->sending.delimiter_left;
+}
+
 const struct ulp_protocol ulp_lines = {
 	.id = XTS_ULP_LINES,
 	.version = XTS_ULP_LINES_VERSION,
@@ -328,5 +335,6 @@ const struct ulp_protocol ulp_lines = {
 	.save = lines_save,
 	.restore = lines_restore,
 	.moves_since = 2,
+	.rests = lines_rests,
 	.close = lines_close,
 };

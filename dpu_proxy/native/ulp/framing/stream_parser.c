@@ -163,5 +163,6 @@ const struct ulp_protocol ulp_stream_parser = {
 	.save = stream_parser_save,
 	.restore = stream_parser_restore,
 	.moves_since = 2,
+	.rests = length_field_rests,
 	.close = length_field_close,
 };

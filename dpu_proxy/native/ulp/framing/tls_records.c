@@ -59,5 +59,6 @@ const struct ulp_protocol ulp_tls_records = {
 	.save = length_field_save,
 	.restore = tls_records_restore,
 	.moves_since = 2,
+	.rests = length_field_rests,
 	.close = length_field_close,
 };

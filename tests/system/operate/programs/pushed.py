@@ -9,12 +9,16 @@ also as expressions; FIRST: a PDU that is sent first, in hexadecimal. Commands, 
     fill BYTES      sends PDUs until their peer takes no more: [how many have begun, what is left of the last]
     rest            sends what is left
     send HEX        a PDU
+    begin           echoes PDUs of many sizes with its peer from now on, until "quiet"
+    carried         when some more were echoed: how many so far, or what was wrong
 """
 
 from __future__ import annotations
 
 import json
+import random
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -33,8 +37,52 @@ class Layers(dict[str, Any]):
 
 
 def body(number: int, size: int) -> bytes:
-    """As bodies of test_upgrade_pushed.py."""
+    """As bodies of tests/beds/pushed_talks.py."""
     return (number.to_bytes(4, "big").hex().encode() * (size // 8 + 1))[:size]
+
+
+class Echoes:
+    """In a thread of its own: a PDU is sent when the one before has come back."""
+
+    SIZES = (0, 1, 50, 1000, 3000, 70_000)
+    MORE = 20
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._changed = program, threading.Condition()
+        self._count, self._wrong, self._over = 0, "", False
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        connection, drawn = self._program.connection, random.Random(1)
+        try:
+            while not self._over:
+                sent = drawn.randbytes(drawn.choice(self.SIZES)).hex().encode()
+                connection.send_pdu(sent)
+                came = connection.recv_pdu().data
+                if came != sent:
+                    raise ValueError(f"wrong: {len(came)} for {len(sent)}")
+                with self._changed:
+                    self._count += 1
+                    self._changed.notify()
+        except (OSError, ValueError) as error:
+            with self._changed:
+                self._wrong = f"{type(error).__name__}: {error}"
+                self._changed.notify()
+
+    def begin(self) -> str:
+        self._thread.start()
+        return "begun"
+
+    def carried(self) -> int | str:
+        with self._changed:
+            enough = self._count + self.MORE
+            self._changed.wait_for(lambda: self._count >= enough or self._wrong, 30)
+            return self._wrong or (self._count if self._count >= enough else "hangs")
+
+    def quiet(self) -> str:
+        self._over = True
+        self._thread.join()
+        return self._wrong or "quiet"
 
 
 class Program:
@@ -45,6 +93,8 @@ class Program:
         self.connection.connect((address, port))
         self.connection.settimeout(30)
         self.left, self.left_control = b"", None
+        self.echoes = Echoes(self)
+        self.begin, self.carried, self.quiet = self.echoes.begin, self.echoes.carried, self.echoes.quiet
 
     def recv(self, count: str) -> list[str]:
         return [self.connection.recv_pdu().data.hex() for _ in range(int(count))]

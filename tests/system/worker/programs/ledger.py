@@ -20,9 +20,9 @@ from xts_messages.wire import wire_table as table
 
 RESUME = table.FEATURES["RESUME"][0]
 #: struct ledger_line
-LINE = struct.Struct("=IIIBBBxIIQQQQQIIQII8xQI20x")
-#: What its sum leaves out: sequence, place, place_received, place_frames, tls, spilled, taken, sum.
-CHANGING = ((0, 4), (48, 68), (80, 84), (88, 92), (96, 108))
+LINE = struct.Struct("=IIIBBBxIIQQQQQIIQII8xQII16x")
+#: What its sum leaves out: sequence, place, place_received, place_frames, tls, spilled, taken, sum, pushed.
+CHANGING = ((0, 4), (48, 68), (80, 84), (88, 92), (96, 112))
 #: struct ledger_relayed: taken, queue_id, number, sequence, live, epoch
 PAGE = struct.Struct("=III4xI4x4xB3xQ")
 SO_COOKIE = 57
@@ -63,13 +63,14 @@ class Line:
     number: int = 0
     #: bytes, and the frame up to which they are counted
     taken: int = 0
+    pushed: int = 0
 
     def packed(self) -> bytes:
         numbers = self.sequence, self.queue_id, self.proxy_id, self.state, self.ip_version, self.flags
         sizes = self.kernel_send, self.kernel_receive, self.cookie, self.read_from, self.written_from
         place = self.place, self.place_received, self.place_frames
         rest = self.keep_ms, self.name, self.tls, self.number, self.taken
-        return summed(LINE.pack(*numbers, *sizes, *place, *rest, 0))
+        return summed(LINE.pack(*numbers, *sizes, *place, *rest, 0, self.pushed))
 
 
 def summed(line: bytes) -> bytes:
