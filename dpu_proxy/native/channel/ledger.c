@@ -2,6 +2,8 @@
 #include "channel/ledger.h"
 
 #include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -29,8 +31,9 @@ int xts_ledger_make(uint32_t descriptors, uint32_t channels)
 	made.page = memory(channels * sizeof *made.page);
 	made.relayed = memory(LEDGER_RELAYED * sizeof *made.relayed);
 	made.queue = memory((size_t)channels * LEDGER_QUEUE_BYTES);
+	made.ended = memory((size_t)channels * LEDGER_ENDED * sizeof *made.ended);
 	made.session = memory((size_t)channels * LEDGER_SESSION_BYTES);
-	if (!made.head || !made.line || !made.page || !made.relayed || !made.queue || !made.session)
+	if (!made.head || !made.line || !made.page || !made.relayed || !made.queue || !made.ended || !made.session)
 		return -ENOMEM;
 	(void)lasting_make(); /* without it, TLS connections are reset */
 	ledger = &made;
@@ -176,6 +179,47 @@ uint32_t ledger_packet_bytes(uint32_t queue_id)
 		return 0;
 	bytes = *(const volatile uint32_t *)&page->packet_bytes;
 	return bytes >= XTS_PARTS_PACKET_MIN && xts_parts_needed(bytes) ? bytes : 0;
+}
+
+/* --- epochs that have ended --------------------------------------------------------------------------------------- */
+
+static uint64_t sum_of(const struct ledger_ended *e)
+{
+	uint64_t words[offsetof(struct ledger_ended, sum) / sizeof(uint64_t)], sum = UINT64_C(0xcbf29ce484222325);
+
+	memcpy(words, e, sizeof words);
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+		sum = (sum ^ words[i]) * UINT64_C(0x100000001b3); /* FNV-1a, of words */
+	return sum;
+}
+
+void ledger_write_ended(uint32_t queue_id, uint64_t epoch, uint64_t now_ns, const char *tenant)
+{
+	struct ledger_ended *e, said = { .epoch = epoch, .ended_ns = now_ns };
+
+	if (!ledger || queue_id >= ledger->pages)
+		return;
+	e = &ledger->ended[(size_t)queue_id * LEDGER_ENDED];
+	for (uint32_t i = 1; i < LEDGER_ENDED; i++)
+		if (ledger->ended[(size_t)queue_id * LEDGER_ENDED + i].ended_ns < e->ended_ns)
+			e = &ledger->ended[(size_t)queue_id * LEDGER_ENDED + i];
+	(void)snprintf(said.tenant, sizeof said.tenant, "%s", tenant);
+	said.sum = sum_of(&said);
+	*e = said;
+}
+
+bool ledger_has_ended(uint32_t queue_id, uint64_t epoch, uint64_t *ended_ns, char tenant[XTS_TENANT_NAME_BYTES])
+{
+	for (uint32_t i = 0; ledger && queue_id < ledger->pages && i < LEDGER_ENDED; i++) {
+		struct ledger_ended e = ledger->ended[(size_t)queue_id * LEDGER_ENDED + i];
+
+		if (e.epoch != epoch || e.sum != sum_of(&e) || !memchr(e.tenant, 0, sizeof e.tenant))
+			continue;
+		*ended_ns = e.ended_ns;
+		memcpy(tenant, e.tenant, sizeof e.tenant);
+		return true;
+	}
+	return false;
 }
 
 void *ledger_queue(uint32_t queue_id, uint32_t bytes)

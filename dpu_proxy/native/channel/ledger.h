@@ -106,6 +106,13 @@ struct ledger_relayed {
 	struct ledger_page page;
 };
 
+/* An epoch that has ended on a queue, or behind its relay (processes/ended_epochs.h). */
+struct ledger_ended {
+	uint64_t epoch, ended_ns; /* epoch 0: none */
+	char tenant[XTS_TENANT_NAME_BYTES];
+	uint64_t sum; /* of the words before */
+};
+
 struct ledger_head {
 	uint32_t highest; /* descriptor that has had a line */
 	uint32_t relayed; /* pages of channels behind relays that have been taken are below this number */
@@ -114,6 +121,7 @@ struct ledger_head {
 
 #define LEDGER_QUEUE_BYTES 16384u
 #define LEDGER_SESSION_BYTES 65536u
+#define LEDGER_ENDED 64u                     /* of a queue */
 #define LEDGER_RELAYED (4 * XTS_RELAYED_MAX) /* of all relays; more channels end in a crash */
 
 /* Where it is: not itself in the shared memory, which may be changed. */
@@ -124,6 +132,7 @@ struct ledger {
 	struct ledger_page *page;
 	struct ledger_relayed *relayed; /* LEDGER_RELAYED */
 	uint8_t *queue;                 /* of each page, LEDGER_QUEUE_BYTES */
+	struct ledger_ended *ended;     /* of each page, LEDGER_ENDED */
 	uint8_t *session;               /* of each page, LEDGER_SESSION_BYTES: what repeats its frames (arq.h) */
 };
 
@@ -293,6 +302,11 @@ void ledger_channel(const struct channel *ch);
 struct ledger_page *ledger_take_relayed(uint32_t queue_id, uint32_t number);
 /* The channel has ended, or does not come. */
 void ledger_leave_relayed(uint32_t queue_id, uint32_t number);
+
+/* An epoch of this tenant has ended on the queue. It takes the place of the one that ended first. */
+void ledger_write_ended(uint32_t queue_id, uint64_t epoch, uint64_t now_ns, const char *tenant);
+/* When it ended there, and its tenant: also of a process that has died. False: that is not known. */
+bool ledger_has_ended(uint32_t queue_id, uint64_t epoch, uint64_t *ended_ns, char tenant[XTS_TENANT_NAME_BYTES]);
 
 /* packet_bytes of the queue's page, of a process that has died; 0 also if it cannot be. */
 uint32_t ledger_packet_bytes(uint32_t queue_id);

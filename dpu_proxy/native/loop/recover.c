@@ -19,6 +19,7 @@
 #include "loop/recover_spilled.h"
 #include "loop/recover_tls.h"
 #include "loop/worker_inside.h"
+#include "processes/ended_epochs.h"
 #include "processes/heard.h"
 #include "processes/held_arrived.h"
 #include "processes/move.h"
@@ -306,6 +307,7 @@ static bool run_recover(struct worker_state *w, void *argument)
 	struct recovering *r = argument;
 	uint32_t used = ledger_lines_used();
 
+	epochs_recovered(r->tenant, w->now_ns);
 	for (uint32_t fd = 0; fd < used; fd++) {
 		struct ledger_line line = ledger->line[fd];
 		bool parked = !r->tenant->recovered && recover_is_parked_by(&line, r->tenant->name);

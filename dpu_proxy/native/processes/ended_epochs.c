@@ -4,12 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "channel/ledger.h"
 #include "processes/move.h"
 #include "processes/share.h"
 
 /* So many processes of one queue, or behind one relay, may end within a minute, and more take the places of these. */
 #define EPOCHS 64u
 /* For so long an agent looks which connections nobody has (relatives_files.py), and some more. */
+#define TENANTS 256u /* so many a process that goes on may have to know */
 #define SPOKEN_OF_NS UINT64_C(70000000000)
 
 struct ended_epochs {
@@ -20,6 +22,41 @@ struct ended_epochs {
 	} last[EPOCHS];
 	uint32_t next;
 };
+
+/* --- of a process that has died ----------------------------------------------------------------------------------- */
+
+/* Under the registry's lock: tenants whose connections go on here, each with a reference. Nobody else's are left. */
+static struct xts_tenant *recovered[TENANTS];
+static uint32_t recovered_count;
+static uint64_t recovered_ns;
+
+static struct xts_tenant *recovered_find(const char *name)
+{
+	for (uint32_t i = 0; i < recovered_count; i++)
+		if (!strcmp(recovered[i]->name, name))
+			return recovered[i];
+	return NULL;
+}
+
+void epochs_recovered(struct xts_tenant *t, uint64_t now_ns)
+{
+	registry_lock();
+	if (!recovered_find(t->name) && recovered_count < TENANTS)
+		recovered[recovered_count++] = tenant_hold(t);
+	recovered_ns = now_ns;
+	registry_unlock();
+}
+
+/* When their epochs are no more spoken of. */
+static void recovered_forget(uint64_t now_ns)
+{
+	registry_lock();
+	while (recovered_count && now_ns - recovered_ns >= 2 * SPOKEN_OF_NS) /* nobody has one in hand then */
+		xts_tenant_release(recovered[--recovered_count]);
+	registry_unlock();
+}
+
+/* --- here --------------------------------------------------------------------------------------------------------- */
 
 void epochs_begins(struct channel *ch)
 {
@@ -41,6 +78,7 @@ void epochs_ends(struct channel *ch)
 	uint32_t i;
 
 	ch->spoken_of = 0;
+	recovered_forget(ch->worker->now_ns);
 	if (epoch && !of->ended_epochs)
 		of->ended_epochs = calloc(1, sizeof *of->ended_epochs);
 	if (!epoch || !of->ended_epochs || is_remembered(of->ended_epochs, epoch))
@@ -51,6 +89,7 @@ void epochs_ends(struct channel *ch)
 	of->ended_epochs->last[i].epoch = epoch;
 	of->ended_epochs->last[i].ended_ns = ch->worker->now_ns;
 	of->ended_epochs->last[i].tenant = tenant_hold(ch->tenant);
+	ledger_write_ended(of->queue_id, epoch, ch->worker->now_ns, ch->tenant->name);
 }
 
 void epochs_moved_ends(struct channel *ch)
@@ -79,6 +118,22 @@ static struct xts_tenant *ended(const struct channel *ch, uint64_t epoch)
 	return NULL;
 }
 
+static struct xts_tenant *ended_before(const struct channel *ch, uint64_t epoch)
+{
+	char name[XTS_TENANT_NAME_BYTES];
+	struct xts_tenant *t;
+	uint64_t ended_ns;
+
+	if (!ledger_has_ended(ch->queue_id, epoch, &ended_ns, name) || ch->worker->now_ns - ended_ns >= SPOKEN_OF_NS)
+		return NULL;
+	if (!strcmp(ch->tenant->name, name))
+		return ch->tenant; /* perhaps nothing of it has come so far: the keys are remembered (keys_over.c) */
+	registry_lock();
+	t = recovered_find(name);
+	registry_unlock();
+	return t;
+}
+
 /* It is in force, or its host has not noticed so far that another process of the proxy serves it. */
 static bool has(const struct channel *ch, uint64_t epoch)
 {
@@ -97,7 +152,9 @@ static struct xts_tenant *tenant_of(struct channel *ch, uint64_t epoch)
 		if (has(behind, epoch))
 			return behind->tenant;
 	expected = move_expected_tenant(ch, epoch);
-	return expected ? expected : ended(ch, epoch);
+	if (!expected)
+		expected = ended(ch, epoch);
+	return expected ? expected : ended_before(ch, epoch);
 }
 
 void over_said(struct channel *ch, const struct xts_rx_frame *frame)

@@ -188,3 +188,22 @@ def test_the_agent_says_it_when_the_next_workers_serve(kind: str) -> None:
         left.says("more")
         found = {way: what_came(peer, ENDS[way]) for way, peer in zip(ENDS, left.peers, strict=True)}
         assert found == dict.fromkeys(ENDS, "right")
+
+
+def up(where: Crashing) -> int:
+    return sum(row["link_state"] == "up" for row in where.status()["channels"])
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_their_epochs_had_ended_before(kind: str) -> None:
+    """All processes of a connection are killed. The workers hear of their end, and die before the agent has said that
+    nobody has it any more. Another process of the tenant goes on."""
+    ways = {"is killed and killed": b"", "exits and sleeps": b"more"}
+    with crashing(kind) as where, pairs(where.place, ways) as left:
+        before = up(where)
+        left.says("left")
+        wait(lambda: up(where) <= before - 3, "the ends of three processes")
+        where.crash(signal.SIGKILL)
+        left.says("more")
+        found = {way: what_came(peer, ways[way]) for way, peer in zip(ways, left.peers, strict=True)}
+        assert found == dict.fromkeys(ways, "right")
