@@ -181,7 +181,7 @@ static inline uint32_t ledger_lines_used(void)
 {
 	uint32_t highest = *(volatile uint32_t *)&ledger->head->highest;
 
-	return highest < ledger->lines - 1024u ? highest + 1024u : ledger->lines;
+	return highest + 1024u < ledger->lines ? highest + 1024u : ledger->lines; /* of which there may be fewer */
 }
 
 /* connection/ledger_line.c: a connection has entered a state; what it was charged for buffers, or its counts, are
