@@ -31,11 +31,16 @@
 #include "xts.h"
 #include "xts_private.h"
 
-/* Gathers small data while no frame can leave. Returns the bytes taken, or 0. */
+/*
+ * Gathers small data while no frame can leave. Returns the bytes taken, or 0. What is small goes as a whole: several
+ * threads may write their lines to one socket, and the kernel seldom parts one.
+ */
 static uint32_t gather(struct xts_sock *s, struct source *src)
 {
 	struct channel *c = s->stack->channel;
-	uint32_t n = src->left < s->credits ? (uint32_t)src->left : s->credits, room;
+	uint32_t most = c->link.largest_message - XTS_SEND_BYTES, room;
+	uint32_t n = src->left < s->credits ? (uint32_t)src->left : s->credits;
+	bool whole = src->left <= PENDING_SMALL && src->left <= most;
 
 	if (!s->pending) {
 		if (src->left > PENDING_SMALL || c->pending_bytes + PENDING_MAX > PENDING_CHANNEL_MAX)
@@ -48,16 +53,17 @@ static uint32_t gather(struct xts_sock *s, struct source *src)
 		c->pending_bytes += PENDING_MAX;
 	}
 	room = s->pending_capacity - s->pending_bytes;
-	if (room > c->link.largest_message - XTS_SEND_BYTES - s->pending_bytes)
-		room = c->link.largest_message - XTS_SEND_BYTES - s->pending_bytes;
+	if (room > most - s->pending_bytes)
+		room = most - s->pending_bytes;
 	if (n > room)
-		n = room;
+		n = whole ? 0 : room;
+	if (!n)
+		return 0;
 	source_take(src, s->pending + s->pending_bytes, n);
 	s->pending_bytes += n;
 	send_account(s, n, n);
 	send_taken(s);
-	if (n)
-		outbox_add(s, TODO_DATA);
+	outbox_add(s, TODO_DATA);
 	return n;
 }
 
