@@ -4,7 +4,9 @@
  * have is the socket's carrier (xts_pass()), and not a placeholder. A program under the interposer finds carriers among
  * its descriptors when it starts (spawn_take_over()), wherever dup2() has put them; those that were closed are gone.
  *
- * A child may have every descriptor that is not close-on-exec, and every one that a dup2 of any file actions names.
+ * A child may have every descriptor that is not close-on-exec, and every one that a dup2 of any file actions names. It
+ * looks for sockets among the first few numbers only, so no others are made carriers for it: each costs a descriptor
+ * (the connection's deed) for as long as the connection is open, and more time than the child takes to start.
  */
 #include "preload.h"
 
@@ -44,6 +46,7 @@ struct carried {
 	int fd;
 	struct descriptor d;
 	ino_t carrier;
+	bool close_on_exec;
 };
 
 struct carrying {
@@ -58,18 +61,35 @@ static ino_t inode_of(int fd)
 	return real()->fstat(fd, &is) == 0 ? is.st_ino : 0;
 }
 
-static bool may_go(int fd)
+/* The child gets what dup2 makes of it. A carrier that it never looks at would count as one more that has the socket,
+ * also when the child and the parent have closed it. */
+static bool is_only_a_source(int fd)
 {
-	int flags = real()->fcntl(fd, F_GETFD);
-
-	return flags >= 0 && (!(flags & FD_CLOEXEC) || is_named(fd));
+	return fd >= DESCRIPTORS_LOOKED_AT;
 }
 
-static void put(int fd, int other)
+static bool may_go(int fd)
+{
+	int flags;
+
+	if (is_named(fd))
+		return true;
+	if (is_only_a_source(fd))
+		return false;
+	flags = real()->fcntl(fd, F_GETFD);
+	return flags >= 0 && !(flags & FD_CLOEXEC);
+}
+
+static bool is_close_on_exec(int fd)
 {
 	int flags = real()->fcntl(fd, F_GETFD);
 
-	(void)real()->dup3(other, fd, flags >= 0 && flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+	return flags >= 0 && flags & FD_CLOEXEC;
+}
+
+static void put(int fd, int other, bool close_on_exec)
+{
+	(void)real()->dup3(other, fd, close_on_exec ? O_CLOEXEC : 0);
 }
 
 static void count_one(int fd, struct descriptor d, void *argument)
@@ -95,8 +115,10 @@ static void put_carrier(int fd, struct descriptor d, void *argument)
 		return;
 	}
 	if (half < 0) {
-		all->list[all->count++] = (struct carried){ .fd = fd, .d = d, .carrier = inode_of(carrier) };
-		put(fd, carrier);
+		struct carried one = { fd, d, inode_of(carrier), is_close_on_exec(fd) };
+
+		all->list[all->count++] = one;
+		put(fd, carrier, one.close_on_exec || is_only_a_source(fd));
 	}
 	real()->close(carrier);
 }
@@ -112,7 +134,7 @@ static void put_back(const struct carried *one)
 	placeholder = decide_placeholder();
 	if (placeholder < 0)
 		return;
-	put(one->fd, placeholder);
+	put(one->fd, placeholder, is_only_a_source(one->fd) ? one->close_on_exec : is_close_on_exec(one->fd));
 	real()->close(placeholder);
 }
 

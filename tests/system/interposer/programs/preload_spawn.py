@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import shlex
 import signal
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 from beds.scripts import script
 from system.interposer.programs.interposed import (
@@ -23,6 +25,7 @@ from system.interposer.programs.interposed import (
     wait_for_child,
 )
 
+DESCRIPTORS = Path("/proc/self/fd")
 SERVES = """
 import os, socket, sys
 listener, connection = (socket.socket(fileno=int(number)) for number in sys.argv[1].split(","))
@@ -50,6 +53,31 @@ def spawned_as_a_service() -> None:
         client.shutdown(socket.SHUT_WR)
         assert client.makefile("rb").read() == b"through a pipe of one"
     wait_for_child(child)
+
+
+@script("interposer")
+def spawned_next_to_many_connections() -> None:
+    """A child finds sockets among the first 256 numbers only: those of others need no descriptor for it."""
+    connections = [pair() for _ in range(40)]
+    far = [fcntl.fcntl(server, fcntl.F_DUPFD, 400 + i) for i, (_, server) in enumerate(connections)]
+    for _, server in connections:
+        server.close()
+    before = len(list(DESCRIPTORS.iterdir()))
+    for _ in range(2):
+        assert os.waitstatus_to_exitcode(LIBC.system(b"true")) == 0
+        wait_for_child(os.posix_spawnp("true", ["true"], os.environ))
+    assert len(list(DESCRIPTORS.iterdir())) - before < len(connections)
+    actions = [(os.POSIX_SPAWN_DUP2, far[0], fd) for fd in (0, 1)]
+    named = os.posix_spawnp("cat", ["cat"], os.environ, file_actions=actions)
+    for (client, _), fd in zip(connections, far, strict=True):
+        client.sendall(b"x")
+        client.shutdown(socket.SHUT_WR)
+        if fd != far[0]:
+            assert os.read(fd, 1) == b"x"
+            os.write(fd, b"x")
+        os.close(fd)
+        assert client.makefile("rb").read() == b"x"
+    wait_for_child(named)
 
 
 @script("interposer")
