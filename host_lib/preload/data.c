@@ -241,6 +241,30 @@ static bool is_fast_open(struct descriptor d, int flags)
 	       (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED);
 }
 
+/* connect(), which does not wait for the peer if the flags of the call say so. */
+static int connect_first(int fd, const struct msghdr *message, int flags)
+{
+	int mode = flags & MSG_DONTWAIT ? fcntl(fd, F_GETFL) : -1, r, error;
+
+	if (mode < 0 || mode & O_NONBLOCK)
+		return connect(fd, message->msg_name, message->msg_namelen);
+	fcntl(fd, F_SETFL, mode | O_NONBLOCK);
+	r = connect(fd, message->msg_name, message->msg_namelen);
+	error = errno;
+	fcntl(fd, F_SETFL, mode);
+	errno = error;
+	return r;
+}
+
+static bool names_nobody(const struct msghdr *message)
+{
+	sa_family_t family = AF_INET;
+
+	if (message->msg_namelen >= sizeof family && !argument_is_bad(message->msg_name, sizeof family))
+		memcpy(&family, message->msg_name, sizeof family);
+	return family == AF_UNSPEC;
+}
+
 static ssize_t fast_open(int fd, const struct msghdr *message, int flags)
 {
 	struct descriptor d = descriptor_get(fd);
@@ -249,7 +273,11 @@ static ssize_t fast_open(int fd, const struct msghdr *message, int flags)
 		errno = d.kind == DESCRIPTOR_OFFLOADED && !(d.flags & DESCRIPTOR_BOUND) ? EISCONN : EINVAL;
 		return -1;
 	}
-	if (connect(fd, message->msg_name, message->msg_namelen) < 0)
+	if (names_nobody(message)) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	if (connect_first(fd, message, flags) < 0)
 		return -1;
 	return sendmsg(fd, message, flags & ~MSG_FASTOPEN);
 }

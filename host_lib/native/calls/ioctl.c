@@ -180,7 +180,7 @@ static int file_control(struct xts_sock *s, int command, long argument)
 	case F_GETFL:
 		return O_RDWR | (s->nonblocking ? O_NONBLOCK : 0);
 	case F_SETFL:
-		if (argument & O_ASYNC)
+		if (argument & (O_ASYNC | O_DIRECT)) /* no socket has O_DIRECT in the kernel */
 			return -EINVAL;
 		s->nonblocking = argument & O_NONBLOCK;
 		shared_status_changed(s);

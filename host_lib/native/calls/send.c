@@ -201,7 +201,9 @@ ssize_t stream_send(struct xts_sock *s, struct source *src, int flags, const str
 	if (message && message->msg_controllen &&
 	    (!xts_argument_controls_are_whole(message) || control_read(&control, message)))
 		return -EINVAL;
-	if (flags & (MSG_OOB | MSG_FASTOPEN))
+	if (flags & MSG_FASTOPEN)
+		return s->state == TCP_STATE_ESTABLISHED ? -EISCONN : -EOPNOTSUPP;
+	if (flags & MSG_OOB)
 		return -EOPNOTSUPP;
 	if (s->seqpacket || control.type)
 		return pdu_send(s, src, flags, control.type ? &control : NULL);

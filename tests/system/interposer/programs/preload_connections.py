@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 from beds.libc_structs import Message, Vector
 from beds.scripts import script
-from system.interposer.programs.interposed import DEADLINE_S, SIOCATMARK, drain, errno_of, libc, pair, until
+from system.interposer.programs.interposed import DEADLINE_S, HERE, SIOCATMARK, drain, errno_of, libc, pair, until
+from xts_lab.free_ports import free_port
 
 # --- connections --------------------------------------------------------------------------------------
 
@@ -271,6 +272,22 @@ def fast_open() -> None:
         assert client.sendto(b"with the connect", socket.MSG_FASTOPEN, server.getsockname()) == 16
         with server.accept()[0] as accepted:
             assert accepted.recv(100) == b"with the connect"
+        for words in ((b"x", socket.MSG_FASTOPEN), (b"", socket.MSG_FASTOPEN)):
+            assert errno_of(lambda words=words: client.send(*words)) == errno.EISCONN  # type: ignore[misc]
+        assert errno_of(lambda: client.sendto(b"x", socket.MSG_FASTOPEN, server.getsockname())) == errno.EISCONN
+
+
+@script("as the kernel")
+def fast_open_that_fails() -> None:
+    address = struct.pack("=H", socket.AF_UNSPEC) + bytes(14)
+    port = free_port()
+    with socket.socket() as s:
+        to_nobody = errno_of(lambda: libc("sendto", s.fileno(), b"x", 1, socket.MSG_FASTOPEN, address, len(address)))
+        assert to_nobody == errno.EOPNOTSUPP
+        assert errno_of(lambda: s.sendto(b"x", socket.MSG_FASTOPEN, (HERE, port))) == errno.ECONNREFUSED
+        without_waiting = socket.MSG_FASTOPEN | socket.MSG_DONTWAIT
+        assert errno_of(lambda: s.sendto(b"x", without_waiting, (HERE, port))) == errno.EINPROGRESS
+        assert not fcntl.fcntl(s, fcntl.F_GETFL) & os.O_NONBLOCK
 
 
 # --- options ------------------------------------------------------------------------------------------
@@ -341,5 +358,7 @@ def non_blocking_by_fcntl_before_and_after() -> None:
         fcntl.fcntl(s, fcntl.F_SETFL, 0)
         assert s.connect_ex(server.getsockname()) in (0, errno.EISCONN)
         fcntl.fcntl(s, fcntl.F_SETFL, os.O_NONBLOCK)
+        assert fcntl.fcntl(s, fcntl.F_GETFL) == os.O_RDWR | os.O_NONBLOCK
+        assert errno_of(lambda: fcntl.fcntl(s, fcntl.F_SETFL, os.O_DIRECT)) == errno.EINVAL
         assert fcntl.fcntl(s, fcntl.F_GETFL) == os.O_RDWR | os.O_NONBLOCK
         assert errno_of(lambda: s.recv(1)) == errno.EAGAIN
