@@ -100,7 +100,12 @@ int decide_datagram_connect(int fd, struct descriptor d, const struct sockaddr *
 int decide_datagram_send(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length)
 {
 	INSIDE;
+	struct sockaddr_in v4;
 
+	if (argument_forgets_family(&v4, address, length) && decide_number_option(fd, SO_DOMAIN) == AF_INET) {
+		address = (const struct sockaddr *)&v4;
+		length = sizeof v4;
+	}
 	if (!takes_peer(fd, address, length))
 		return 0;
 	return decide_by_peer(fd, d, XTS_ROLE_UDP_SENDER, address) < 0 ? -1 : 0;

@@ -23,9 +23,11 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -51,6 +53,18 @@ static inline bool argument_is_nowhere(const void *data)
 static inline bool argument_is_bad(const void *data, size_t bytes)
 {
 	return bytes && (argument_is_nowhere(data) || argument_is_impossible(data, bytes));
+}
+
+/* The address without the family that the program has forgotten: udp_sendmsg() takes AF_UNSPEC for AF_INET. */
+static inline bool argument_forgets_family(struct sockaddr_in *out, const void *address, socklen_t length)
+{
+	if (length < sizeof *out || argument_is_bad(address, sizeof *out))
+		return false;
+	memcpy(out, address, sizeof *out);
+	if (out->sin_family != AF_UNSPEC)
+		return false;
+	out->sin_family = AF_INET;
+	return true;
 }
 
 /* How many bytes of a single piece are used, import_ubuf(): it may say more than there is, as SIZE_MAX. */

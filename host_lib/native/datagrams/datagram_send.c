@@ -40,12 +40,17 @@ static int read_destination(const struct xts_sock *s, struct xts_endpoint *to, c
 {
 	socklen_t length = message ? message->msg_namelen : 0;
 	const struct sockaddr *address = length ? message->msg_name : NULL;
+	struct sockaddr_in v4;
 	int r;
 
 	if (length > sizeof(struct sockaddr_storage))
 		length = sizeof(struct sockaddr_storage);
 	if (!address || (s->family == 6 && length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC))
 		return s->datagrams->connected ? 0 : -EDESTADDRREQ;
+	if (s->family == 4 && argument_forgets_family(&v4, address, length)) {
+		address = (const struct sockaddr *)&v4;
+		length = sizeof v4;
+	}
 	r = address_read_peer(to, s, address, length);
 	if (r == -EAFNOSUPPORT && s->family == 6)
 		r = -EINVAL; /* the errno of udpv6_sendmsg() */

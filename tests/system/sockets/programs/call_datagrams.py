@@ -180,6 +180,18 @@ def datagram_wrong_addresses(c: Calls) -> None:
 
 
 @script("calls")
+def datagram_to_an_address_without_family(c: Calls) -> None:
+    """A program that has filled in address and port, and no family: the kernel takes it for AF_INET."""
+    with udp_peer() as peer:
+        where = NOWHERE[:2] + address(peer.getsockname()[1])[2:]
+        for s in (datagram(c), bound(c)[0]):
+            c.do("sendto", s, b"x", 1, 0, where, 15)
+            c.do("sendto", s, b"no family", 9, 0, where, 16)
+            c.note("peer", peer.recv(100).decode())
+            c.do("sendto", s, b"x", 1, 0, NOWHERE, 16)
+
+
+@script("calls")
 def datagram_to_v4_from_v6(c: Calls) -> None:
     s = datagram(c, socket.AF_INET6)
     with udp_peer() as peer:
