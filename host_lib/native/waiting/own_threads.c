@@ -15,15 +15,20 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/caller.h"
+#include "core/clock.h"
 #include "core/process.h"
 #include "core/stack.h"
 #include "waiting/progress_thread.h"
 #include "xts_private.h"
 
-#define LOOKS_MAX 20000u /* a thread that ends is gone after a few; what does not end in 20,000 yields is left alone */
+/* A thread that ends is gone after a few looks, unless others have both cores: it needs some microseconds of one. What
+ * is not gone after that time is left alone. */
+#define YIELDS 100u
+#define GONE_WITHIN_NS (2 * NS_PER_S)
 
 struct capabilities {
 	struct __user_cap_data_struct of[_LINUX_CAPABILITY_U32S_3];
@@ -54,10 +59,12 @@ static bool differs(struct stack *st)
 /* Until the kernel counts it no more, which is later than the C library's "joined". */
 static void wait_until_gone(struct stack *st)
 {
+	const struct timespec pause = { .tv_nsec = 100000 };
+	uint64_t deadline_ns = now_ns() + GONE_WITHIN_NS;
 	bool started = true;
 	pid_t tid = 0;
 
-	for (unsigned i = 0; i < LOOKS_MAX; i++) {
+	for (unsigned i = 0; now_ns() < deadline_ns; i++) {
 		if (started) {
 			stack_enter(st);
 			started = st->progress.started;
@@ -66,7 +73,10 @@ static void wait_until_gone(struct stack *st)
 		}
 		if (!started && (!tid || syscall(SYS_tgkill, getpid(), tid, 0) < 0))
 			return;
-		sched_yield();
+		if (i < YIELDS)
+			sched_yield();
+		else
+			nanosleep(&pause, NULL);
 	}
 }
 
