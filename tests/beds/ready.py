@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Iterable
 from typing import Protocol
 
 
@@ -17,6 +18,14 @@ class HasFileno(Protocol):
 def readable(of: int | HasFileno | None, timeout_s: float = 0.0) -> bool:
     """Waits for data, an end or an error, at most `timeout_s`."""
     return _polled(of, select.POLLIN, timeout_s)
+
+
+def any_readable(of: Iterable[int | HasFileno], timeout_s: float = 0.0) -> set[int]:
+    """The descriptors of those that have data, an end or an error; waits at most `timeout_s` for the first."""
+    ready = select.poll()
+    for one in of:
+        ready.register(one, select.POLLIN)
+    return {fd for fd, _ in ready.poll(timeout_s * 1000)}
 
 
 def writable(of: int | HasFileno, timeout_s: float = 0.0) -> bool:

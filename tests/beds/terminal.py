@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import subprocess
 import termios
 import time
 from collections.abc import Mapping, Sequence
 
 from beds.patience import SLOWER
+from beds.ready import readable
 
 DEADLINE_S = 60.0 * SLOWER
 #: What decides over colours and widths. A test says each of them.
@@ -47,7 +47,7 @@ def _read(control: int) -> list[bytes]:
     deadline = time.monotonic() + DEADLINE_S
     found: list[bytes] = []
     while True:
-        ready, _, _ = select.select([control], [], [], max(0, deadline - time.monotonic()))
+        ready = readable(control, deadline - time.monotonic())
         assert ready, f"the program did not end in {DEADLINE_S:.0f} s, after {b''.join(found)!r}"
         try:
             part = os.read(control, 65536)

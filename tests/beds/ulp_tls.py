@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import _ssl
 import ctypes
-import select
 import socket
 import ssl
 import time
@@ -23,7 +22,7 @@ from xts_proxy._native import ffi, lib
 
 from beds.authority import Authority, Issued
 from beds.patience import SLOWER
-from beds.ready import readable
+from beds.ready import any_readable, readable
 from beds.ulp import UlpBed
 
 AUTHORITY = Authority()
@@ -253,7 +252,7 @@ class TlsBed(UlpBed):
             if not ours:
                 ours = self.handshake()
             if not (ours and peer.done):  # the kernel's TLS sends and decrypts when it gets to it
-                select.select([self.local, self.peer], [], [], 0.05)
+                any_readable((self.local, self.peer), 0.05)
         return peer
 
     def connect_to(self, context: ssl.SSLContext) -> TlsPeer:

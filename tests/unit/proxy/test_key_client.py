@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import select
 import shutil
 import socket
 import struct
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from beds.native_core import TOP, compiler
+from beds.ready import any_readable
 
 NATIVE = TOP / "dpu_proxy" / "native"
 REQUEST, ANSWER = struct.Struct("=III16sII"), struct.Struct("=Ii")  # struct key_request, key_answer
@@ -196,7 +196,9 @@ def answered(process: Process, count: int) -> list[bytes]:
     """What so many requests have asked for, over both connections."""
     found: list[bytes] = []
     while len(found) < count:
-        for sock in select.select([process.urgent, process.background], [], [], DEADLINE_S)[0]:
+        both = (process.urgent, process.background)
+        ready = any_readable(both, DEADLINE_S)
+        for sock in (one for one in both if one.fileno() in ready):
             asked = take(sock)
             asked.answer(b"of " + asked.data)
             found.append(asked.data)
