@@ -5,15 +5,17 @@ from __future__ import annotations
 import socket
 import ssl
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from xts_lab import topology
 from xts_lab.free_ports import free_port
 
 from beds.restarts import Place
-from beds.upgrades import Upgrading
+from beds.upgrades import Upgrading, upgrading
 
 #: Its child accepts, once a line has come, while the parent sleeps. It says its port. Argument: the address.
 LATE_CHILD = """
@@ -77,6 +79,19 @@ def echo_server(place: Place, tls: ssl.SSLContext | None = None) -> Iterator[int
 
 def peer_address(place: Place) -> str:
     return place.address if place.address == "127.0.0.1" else str(topology.NET.addresses[0].ip)
+
+
+@contextmanager
+def upgrading_with_server(kind: str, backlog: int, timeout_s: float) -> Iterator[tuple[Upgrading, socket.socket]]:
+    """As upgrading(), in a folder of its own; and a server where programs of that place find their peers."""
+    with tempfile.TemporaryDirectory(prefix="xts-upgrade-") as name, ExitStack() as stack:
+        folder = Path(name)
+        folder.chmod(0o755)
+        where = stack.enter_context(upgrading(kind, folder))
+        with where.place.network():
+            server = stack.enter_context(socket.create_server((peer_address(where.place), 0), backlog=backlog))
+        server.settimeout(timeout_s)
+        yield where, server
 
 
 DIALOGUE = """

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
-import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from beds import process_tree
-from beds.dialogues import peer_address
+from beds.dialogues import peer_address, upgrading_with_server
 from beds.operated_proxy import wait
 from beds.patience import SLOWER
 from beds.ready import readable
-from beds.upgrades import Upgrading, upgrading
+from beds.upgrades import Upgrading
 from xts_proxy.status import control_socket
 
 AFXDP = [pytest.mark.root, pytest.mark.afxdp]
@@ -84,13 +81,8 @@ def kill_workers(pid: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_bytes_are_right(kind: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="xts-after-") as name, ExitStack() as stack:
-        folder = Path(name)
-        folder.chmod(0o755)
-        where = stack.enter_context(upgrading(kind, folder))
-        with where.place.network():
-            server = stack.enter_context(socket.create_server((peer_address(where.place), 0), backlog=CONNECTIONS))
-        server.settimeout(PATIENCE_S)
+    with ExitStack() as stack:
+        where, server = stack.enter_context(upgrading_with_server(kind, CONNECTIONS, PATIENCE_S))
         total = len(BEFORE) + len(MEANWHILE) + len(AFTER)
         numbers = (CONNECTIONS, total, SENT)
         arguments = ["-c", READS, peer_address(where.place), str(server.getsockname()[1]), *map(str, numbers)]

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
-from beds.dialogues import peer_address
+from beds.dialogues import peer_address, upgrading_with_server
 from beds.operated_proxy import wait
 from beds.patience import SLOWER
 from beds.ready import readable
-from beds.upgrades import Upgrading, upgrading
+from beds.upgrades import Upgrading
 from xts_proxy.status import control_socket
 
 AFXDP = [pytest.mark.root, pytest.mark.afxdp]
@@ -50,13 +48,8 @@ def is_full(where: Upgrading) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_that_sleeps_with_its_window_full_is_asked(kind: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="xts-asleep-") as name, ExitStack() as stack:
-        folder = Path(name)
-        folder.chmod(0o755)
-        where = stack.enter_context(upgrading(kind, folder))
-        with where.place.network():
-            server = stack.enter_context(socket.create_server((peer_address(where.place), 0), backlog=CONNECTIONS))
-        server.settimeout(PATIENCE_S)
+    with ExitStack() as stack:
+        where, server = stack.enter_context(upgrading_with_server(kind, CONNECTIONS, PATIENCE_S))
         arguments = ["-c", SLEEPS, peer_address(where.place), str(server.getsockname()[1]), str(CONNECTIONS)]
         process = stack.enter_context(where.place.program(arguments))
         peers = [stack.enter_context(server.accept()[0]) for _ in range(CONNECTIONS)]

@@ -7,17 +7,14 @@ import hashlib
 import json
 import socket
 import subprocess
-import tempfile
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from beds.application import Application
-from beds.dialogues import peer_address
+from beds.dialogues import peer_address, upgrading_with_server
 from beds.patience import SLOWER
 from beds.scripted_proxy import ScriptedProxy
-from beds.upgrades import upgrading
 from xts_messages.wire import wire_table as table
 
 AFXDP = [pytest.mark.root, pytest.mark.afxdp]
@@ -133,13 +130,8 @@ def said(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_lost_of_what_waits(kind: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="xts-overloaded-") as name, ExitStack() as stack:
-        folder = Path(name)
-        folder.chmod(0o755)
-        where = stack.enter_context(upgrading(kind, folder))
-        with where.place.network():
-            server = stack.enter_context(socket.create_server((peer_address(where.place), 0), backlog=CONNECTIONS))
-        server.settimeout(PATIENCE_S)
+    with ExitStack() as stack:
+        where, server = stack.enter_context(upgrading_with_server(kind, CONNECTIONS, PATIENCE_S))
         sinks = Sinks(server)
         numbers = (CONNECTIONS, MESSAGES, MESSAGE_BYTES)
         arguments = ["-c", SENDER, peer_address(where.place), str(server.getsockname()[1]), *map(str, numbers)]
