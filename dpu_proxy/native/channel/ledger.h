@@ -142,21 +142,33 @@ static inline void ledger_in_order(void)
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
+/* FNV-1a, of words and of the bytes behind them: the fault of which a process dies may have written over what is here.
+ * Who has broken into that process can make any sum. */
+static inline uint32_t ledger_sum_of(const void *data, size_t bytes)
+{
+	const uint8_t *at = data;
+	uint64_t sum = UINT64_C(0xcbf29ce484222325), word;
+
+	for (; bytes >= sizeof word; at += sizeof word, bytes -= sizeof word) {
+		memcpy(&word, at, sizeof word);
+		sum = (sum ^ word) * UINT64_C(0x100000001b3);
+	}
+	for (; bytes; bytes--)
+		sum = (sum ^ *at++) * UINT64_C(0x100000001b3);
+	return (uint32_t)(sum >> 32);
+}
+
 /* Of what stays as long as a line is not changed as a whole: all but what is written for each read, record or frame.
  * The fault of which a process dies may have written over a line, and it would be another connection's, or bytes would
- * be missing. Who has broken into that process can make any sum. */
+ * be missing. */
 static inline uint32_t ledger_sum(const struct ledger_line *line)
 {
-	uint64_t words[sizeof *line / sizeof(uint64_t)], sum = UINT64_C(0xcbf29ce484222325); /* FNV-1a, of words */
 	struct ledger_line l;
 
 	memcpy(&l, line, sizeof l);
 	l.sequence = l.sum = l.place_frames = l.tls = l.spilled = l.pushed = 0;
 	l.place = l.place_received = l.taken = 0;
-	memcpy(words, &l, sizeof l);
-	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-		sum = (sum ^ words[i]) * UINT64_C(0x100000001b3);
-	return (uint32_t)(sum >> 32);
+	return ledger_sum_of(&l, sizeof l);
 }
 
 /* A line is changed between these two: who finds it half changed does not believe it. */

@@ -27,7 +27,7 @@ static struct pushed_kept *copy_of(const struct ledger_line *line, uint64_t left
 		return NULL;
 	memcpy(&head, from, sizeof head);
 	if (head.torn || head.cookie != line->cookie || head.record_bytes > PUSHED_KEPT_MAX ||
-	    head.record_bytes > left || head.sum != pushed_kept_sum(&head, offsetof(struct pushed_kept, sum)) ||
+	    head.record_bytes > left || head.sum != ledger_sum_of(&head, offsetof(struct pushed_kept, sum)) ||
 	    !lasting_at(at, sizeof head + head.record_bytes))
 		return NULL;
 	k = malloc(sizeof head + head.record_bytes);
@@ -35,7 +35,7 @@ static struct pushed_kept *copy_of(const struct ledger_line *line, uint64_t left
 		return NULL;
 	*k = head;
 	memcpy(k->record, from + offsetof(struct pushed_kept, record), head.record_bytes);
-	if (k->record_sum == pushed_kept_sum(k->record, k->record_bytes))
+	if (k->record_sum == ledger_sum_of(k->record, k->record_bytes))
 		return k;
 	free(k);
 	return NULL;

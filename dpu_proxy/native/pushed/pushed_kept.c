@@ -14,20 +14,6 @@
 #define UNPROVEN_MS 1u
 #define KEPT_LATER_MS 10u /* a record takes nearly a microsecond */
 
-uint32_t pushed_kept_sum(const void *data, size_t bytes)
-{
-	const uint8_t *at = data;
-	uint64_t sum = UINT64_C(0xcbf29ce484222325), word; /* FNV-1a, of words */
-
-	for (; bytes >= sizeof word; at += sizeof word, bytes -= sizeof word) {
-		memcpy(&word, at, sizeof word);
-		sum = (sum ^ word) * UINT64_C(0x100000001b3);
-	}
-	for (; bytes; bytes--)
-		sum = (sum ^ *at++) * UINT64_C(0x100000001b3);
-	return (uint32_t)(sum >> 32);
-}
-
 /* --- its block ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t place_of(const struct pushed_kept *k)
@@ -124,7 +110,7 @@ static void say(struct pushed_kept *k, const struct pushed_kept *counts)
 	k->received = counts->received;
 	k->accepted = counts->accepted;
 	k->number = counts->number;
-	k->sum = pushed_kept_sum(k, offsetof(struct pushed_kept, sum));
+	k->sum = ledger_sum_of(k, offsetof(struct pushed_kept, sum));
 	ledger_in_order();
 	*(volatile uint8_t *)&k->torn = 0;
 }
@@ -159,7 +145,7 @@ static bool write_record(struct connection *c)
 	if ((size_t)n > room && (!grow_block(c, (uint32_t)n) || pushed_write(p, p->kept->record, (size_t)n) != n))
 		return false;
 	p->kept->record_bytes = (uint32_t)n;
-	p->kept->record_sum = pushed_kept_sum(p->kept->record, (size_t)n);
+	p->kept->record_sum = ledger_sum_of(p->kept->record, (size_t)n);
 	return true;
 }
 

@@ -34,14 +34,11 @@ struct pushed_kept {
 	uint64_t received, accepted; /* of the host, over its channel */
 	uint32_t number;             /* ledger_number(): of a frame of the host that is in `accepted` */
 	uint32_t record_bytes;
-	uint32_t record_sum; /* pushed_kept_sum() of the record */
+	uint32_t record_sum; /* ledger_sum_of() of the record */
 	uint32_t sum;        /* of all that is above */
 	uint8_t torn;
 	uint8_t record[];
 };
-
-/* The fault of which a process dies may have written over it. */
-uint32_t pushed_kept_sum(const void *data, size_t bytes);
 
 /* It is written down from now on, at first as torn. *place: where, in lasting memory, in units. 0 or -errno. */
 int pushed_keep_begins(struct pushed *p, const struct tcp_counts *now, uint64_t cookie, uint32_t *place);
