@@ -179,48 +179,6 @@ void xts_detach(struct xts_attachment *attachment)
 	memset(attachment, 0, sizeof *attachment);
 }
 
-/* In place of progress_thread.c: one thread, so that an input always does the same. */
-void progress_reserve(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_need(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_forget(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_pause(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_resume(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_wake(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_look(struct stack *st)
-{
-	(void)st;
-}
-
-bool progress_will_flush(struct stack *st)
-{
-	(void)st;
-	return false;
-}
-
 /* --- operations --------------------------------------------------------------------------------------------------- */
 
 static uint32_t pick_id(struct input *in)

@@ -1,7 +1,7 @@
 /*
  * libxts as one end of a pair (tests/beds/pair.py): its queue is memory, its clock the test's, and where it would sleep
- * the test goes on instead. It takes the place of attach.c and of progress_thread.c, so there is one thread and every
- * run is the same.
+ * the test goes on instead. It takes the place of attach.c, as no_progress_thread.c does of progress_thread.c: there is
+ * one thread, and every run is the same.
  */
 #include <sys/socket.h>
 
@@ -154,47 +154,4 @@ void xts_detach(struct xts_attachment *attachment)
 	close(attachment->connection);
 	close(proxys_end);
 	memset(attachment, 0, sizeof *attachment);
-}
-
-/* --- in place of progress_thread.c -------------------------------------------------------------------------------- */
-
-void progress_reserve(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_need(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_forget(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_pause(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_resume(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_look(struct stack *st)
-{
-	(void)st;
-}
-
-void progress_wake(struct stack *st)
-{
-	(void)st;
-}
-
-bool progress_will_flush(struct stack *st)
-{
-	(void)st;
-	return false;
 }
