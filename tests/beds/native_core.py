@@ -20,6 +20,8 @@ from cffi import FFI
 
 TOP = Path(__file__).resolve().parents[2]
 NATIVE = TOP / "messages" / "native"
+#: For a file of the proxy that is compiled by itself.
+PROXY_INCLUDES = (f"-I{NATIVE}", f"-I{TOP / 'dpu_proxy' / 'native'}")
 _HEADERS = ("wire/wire.h", "link/credit.h", "link/link.h")
 
 #: Headers of the C library come first, so that only our own inline functions lose their `static inline`.

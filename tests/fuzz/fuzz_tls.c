@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "between.h"
+#include "common/time_units.h"
 #include "tls_peer.h"
 #include "ulp/config.h"
 #include "ulp/ulp_stack.h"
@@ -25,7 +26,6 @@
 #define ROUNDS_MAX 400
 #define ROUNDS_AT_END 8 /* at least: nothing may change after the end */
 #define CONNECTIONS_MAX 3
-#define NS_PER_MS 1000000u
 /* Of a connection, its SSL_CTX, configuration and sessions included: 512 KiB of answers that the peer does not read,
  * OpenSSL's longest handshake message (a chain of 100 KiB) as it comes, and parsed, and the buffers of records. */
 #define MEMORY_MAX (1280l << 10)

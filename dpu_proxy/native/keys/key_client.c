@@ -14,6 +14,7 @@
  * answered sometime, over a connection that others use by then. So requests have numbers: an answer with another number
  * than the one that is awaited is dropped. It is a signature for another handshake.
  */
+#include "common/time_units.h"
 #include "key_client.h"
 
 #include <errno.h>
@@ -35,7 +36,6 @@
 #define LATE_MS 1000u
 #define ENDS_MOST 2u            /* processes */
 #define USES_MAX (2 * KEYS_MAX) /* those that are forgotten here and not yet there, too */
-#define NS_PER_MS 1000000u
 #define FOREVER UINT64_MAX
 
 /* The connections: which of them are not in use, and which have no other end any more. */
@@ -195,7 +195,7 @@ static int take(struct set *s, struct question *q)
 	int fd, error = 0;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += ASK_AGAIN_MS * NS_PER_MS;
+	until.tv_nsec += (long)(ASK_AGAIN_MS * NS_PER_MS);
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&keys.mutex);

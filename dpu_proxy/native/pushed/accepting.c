@@ -20,13 +20,13 @@
 #include <sys/ioctl.h>
 
 #include "common/keyed_hash.h"
+#include "common/time_units.h"
 #include "pushed/pushed.h"
 #include "ulp/config.h"
 
 #define ACCEPTING_MAX 256u
 #define SOURCE_MAX (ACCEPTING_MAX / 4)
 #define SOURCES 256u
-#define NS_PER_MS 1000000u
 
 struct accepting {
 	struct list handshaking, handshake_done; /* linked by connection.offers; handshaking: the oldest first */

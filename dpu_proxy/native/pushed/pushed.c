@@ -1,6 +1,7 @@
 /* The life of a connection's pushed protocols: made, copied, started, given events, failed. pushed.h has the theory of
  * operation. */
 #include "channel/ledger.h"
+#include "common/time_units.h"
 #include "pushed/pushed_kept.h"
 #include "connection/socket_kind.h"
 
@@ -13,7 +14,6 @@
 
 #include "worker/histogram.h"
 
-#define NS_PER_MS 1000000u
 #define UNREAD_BYTES_MAX (1u << 20)
 #define DRAIN_READS 16 /* reads at once, if the turn lasts that long; more has to wait */
 #define DRAIN_BYTES 16384u

@@ -10,10 +10,9 @@
 #include <string.h>
 
 #include "channel/channel.h"
+#include "common/time_units.h"
 #include "pushed/pushed.h"
 #include "ulp/handshake_pool.h"
-
-#define NS_PER_MS 1000000u
 
 static void drop(struct ulp_preparation *p)
 {

@@ -1,7 +1,7 @@
 /* Keeps a rate by giving out times: see pacer.h. */
 #include "tenants/pacer.h"
+#include "common/time_units.h"
 
-#define NS_PER_S UINT64_C(1000000000)
 #define CHUNK_MIN 1448u /* a segment of TCP on Ethernet */
 #define CHUNK_MAX 65536u
 

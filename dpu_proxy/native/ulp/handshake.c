@@ -4,10 +4,9 @@
  */
 #include <errno.h>
 
+#include "common/time_units.h"
 #include "config.h"
 #include "ulp_stack_inside.h"
-
-#define NS_PER_MS 1000000u
 
 static bool may_start(const struct ulp_layer *l)
 {

@@ -1,4 +1,5 @@
 /* The threads, the queues and the bells; see handshake_pool.h. */
+#include "common/time_units.h"
 #include "handshake_pool.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #define ACCOUNTS 64u     /* indexed by the account's number, modulo; accounts that collide share their time */
 #define QUEUED_MAX 1024u /* jobs of one account */
 #define WEIGHT 256u
-#define NS_PER_MS 1000000u
 #define NICE_LAST 19
 
 struct account {
@@ -295,7 +295,7 @@ static void wait_for_turn(void)
 		return;
 	}
 	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += ULP_POOL_HELP_MS * NS_PER_MS;
+	until.tv_nsec += (long)(ULP_POOL_HELP_MS * NS_PER_MS);
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	(void)pthread_cond_clockwait(&pool.reserve_work, &pool.lock, CLOCK_MONOTONIC, &until);

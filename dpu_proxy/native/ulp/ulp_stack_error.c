@@ -5,10 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/time_units.h"
 #include "config.h"
 #include "ulp_stack_inside.h"
-
-#define NS_PER_MS 1000000u
 
 /* l: of the protocol that it concerns; NULL: none. */
 static void note(struct ulp_stack *s, const struct ulp_layer *l, enum xts_fault fault, int error, const char *format,

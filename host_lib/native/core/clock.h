@@ -4,9 +4,8 @@
 
 #include <stdint.h>
 
-#define NS_PER_US UINT64_C(1000)
-#define NS_PER_MS UINT64_C(1000000)
-#define NS_PER_S UINT64_C(1000000000)
+#include "common/time_units.h"
+
 #define FOREVER UINT64_MAX
 
 uint64_t now_ns(void);

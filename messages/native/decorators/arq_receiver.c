@@ -6,13 +6,13 @@
  * An acknowledgement goes with a frame of our own where there is one. It is sent by itself after some frames or some
  * time, and at once when a frame comes early or twice, since then one is missing, or the peer does not know enough.
  */
+#include "common/time_units.h"
 #include "decorators/arq_inside.h"
 
 #include <string.h>
 
 #define ACK_EVERY 8u /* frames */
 #define HELD_US_MAX 65535u
-#define NS_PER_US 1000u
 
 void arq_receiver_begin(struct arq_receiver *r)
 {

@@ -11,10 +11,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/time_units.h"
 #include "queues/queue.h"
 
-#define LINE_MAX 512u /* more than any queue has slots */
-#define NS_PER_US 1000u
+#define LINE_MAX 512u          /* more than any queue has slots */
 #define AGAIN_NS (1000 * 1000) /* a repetition whose slot is still on its way */
 #define NOT_KNOWN 0
 

@@ -3,12 +3,13 @@ away and helped by several threads at once (dpu_proxy/native/ulp/handshake_pool.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from beds.native_core import TOP, compiler
+from beds.native_core import PROXY_INCLUDES, TOP, compiler
 
 NATIVE = TOP / "dpu_proxy" / "native"
 #: Each worker has a bell and jobs of its own. A job counts in plain memory: only what the pool promises orders it.
@@ -158,9 +159,11 @@ def test_no_data_race(tmp_path: Path) -> None:
         pytest.skip("no C compiler is installed")
     (tmp_path / "main.c").write_text(PROGRAM)
     built = tmp_path / "pool"
-    command = [compiler(), "-O1", "-g", "-fsanitize=thread", "-D_GNU_SOURCE", f"-I{NATIVE}", "-o", built]
+    command = [compiler(), "-O1", "-g", "-fsanitize=thread", "-D_GNU_SOURCE", *PROXY_INCLUDES, "-o", built]
     command += [tmp_path / "main.c", NATIVE / "ulp" / "handshake_pool.c", "-lpthread"]
-    if subprocess.run(command, check=False, capture_output=True, timeout=60).returncode:
+    empty = [compiler(), "-fsanitize=thread", "-x", "c", os.devnull, "-shared", "-o", tmp_path / "empty"]
+    if subprocess.run(empty, check=False, capture_output=True, timeout=60).returncode:
         pytest.skip("the compiler has no thread sanitizer")
+    subprocess.run(command, check=True, timeout=60)
     done = subprocess.run([built], check=False, capture_output=True, text=True, timeout=100, env={})
     assert done.returncode == 0, done.stderr[-3000:]

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from beds.native_core import TOP, compiler
+from beds.native_core import PROXY_INCLUDES, TOP, compiler
 
 NATIVE = TOP / "dpu_proxy" / "native"
 #: All threads have one CPU. The first one is a worker that spins until a job has let it go on. Prints the longest time
@@ -94,7 +94,7 @@ def test_a_worker_that_spins_gets_on(tmp_path: Path) -> None:
         pytest.skip("no C compiler is installed")
     (tmp_path / "main.c").write_text(PROGRAM)
     built = tmp_path / "pool"
-    command = [compiler(), "-O1", "-g", "-D_GNU_SOURCE", f"-I{NATIVE}", "-o", built]
+    command = [compiler(), "-O1", "-g", "-D_GNU_SOURCE", *PROXY_INCLUDES, "-o", built]
     command += [tmp_path / "main.c", NATIVE / "ulp" / "handshake_pool.c", "-lpthread"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     done = subprocess.run([built], check=False, capture_output=True, text=True, timeout=100)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from beds.native_core import TOP, compiler
+from beds.native_core import PROXY_INCLUDES, TOP, compiler
 from beds.ready import any_readable
 
 NATIVE = TOP / "dpu_proxy" / "native"
@@ -99,7 +99,7 @@ def process(tmp_path: Path) -> Iterator[Process]:
     (tmp_path / "provider.c").write_text("int key_provider_load(void);\nint key_provider_load(void) { return 0; }\n")
     built = tmp_path / "keys.so"
     sources = [tmp_path / "provider.c", NATIVE / "keys" / "key_client.c"]
-    command = [compiler(), "-shared", "-fPIC", "-O1", "-g", "-D_GNU_SOURCE", f"-I{NATIVE}", "-o", built, *sources]
+    command = [compiler(), "-shared", "-fPIC", "-O1", "-g", "-D_GNU_SOURCE", *PROXY_INCLUDES, "-o", built, *sources]
     subprocess.run([*command, "-lcrypto", "-lpthread"], check=True)
     library = ctypes.CDLL(str(built))
     library.key_ask.restype = ctypes.c_ssize_t

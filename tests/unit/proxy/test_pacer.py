@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beds.native_core import TOP, compiler
+from beds.native_core import PROXY_INCLUDES, TOP, compiler
 from cffi import FFI
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +37,7 @@ def lib(tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("pacer")
     shim, built = Path(directory, "shim.c"), Path(directory, "pacer.so")
     shim.write_text(SHIM)
-    command = [compiler(), "-std=gnu11", "-O1", "-shared", "-fPIC", f"-I{NATIVE}", "-o", built, shim]
+    command = [compiler(), "-std=gnu11", "-O1", "-shared", "-fPIC", *PROXY_INCLUDES, "-o", built, shim]
     subprocess.run([*command, NATIVE / "tenants/pacer.c"], check=True, timeout=60)
     ffi = FFI()
     ffi.cdef(CDEF)

@@ -1,12 +1,11 @@
 /* PDUs with their length in the first bytes; see framing.h. */
+#include "common/time_units.h"
 #include "framing.h"
 #include "framing_move.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define NS_PER_MS 1000000u
 
 /* --- time --------------------------------------------------------------------------------------------------------- */
 

@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/time_units.h"
 #include "tls_ours.h"
 #include "ulp/config.h"
 #include "ulp/handshake_pool.h"
 
-#define NS_PER_MS 1000000u
 #define KEPT_BYTES 16384u
 #define READS_MAX 64u /* messages that OpenSSL reads; tls_receive.c allows fewer in a row */
 

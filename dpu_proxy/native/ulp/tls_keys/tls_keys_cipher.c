@@ -19,10 +19,10 @@
 
 #include <openssl/crypto.h>
 
+#include "common/time_units.h"
 #include "key_memory.h"
 #include "tls_record.h"
 
-#define NS_PER_MS 1000000u
 #define COPIED_MAX 1024u /* a shorter record is copied and then encrypted in place */
 
 /* clang-format off */
