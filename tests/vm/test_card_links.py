@@ -6,19 +6,18 @@ from __future__ import annotations
 import random
 import re
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 import pytest
 from beds import card_queues
 from beds.card_queues import ENDS, WAIT_MS, CardLinks, Cards
 from beds.examples import examples
 from beds.kept_frames import KeptFrames
+from beds.slots import submit_when_free
 from hypothesis.stateful import invariant, run_state_machine_as_test
 from xts_lab import netns
 from xts_messages.queues.afxdp import NO_DROPS, drops_of
-from xts_messages.queues.queue import Queue
 from xts_messages.queues.queue_kinds import QueueOptions
 
 #: xts_parts_wrap(): packets of a frame.
@@ -78,16 +77,6 @@ def asked_for_buffers(cards: Cards, end: str) -> int:
     return int(found[1])
 
 
-def submit(queue: Queue, frame: bytes) -> None:
-    """Slots come back some time after their frames have arrived."""
-    deadline = time.monotonic() + WAIT_MS / 1000
-    while True:
-        with suppress(BlockingIOError):
-            return queue.submit(frame)
-        assert time.monotonic() < deadline, "no slot comes back"
-        queue.kick()
-
-
 def test_the_card_has_buffers_for_all_that_may_come(cards: Cards) -> None:
     """Its driver takes them when frames arrive, and so has not noticed yet which were given back since. One that runs
     out of them drops frames; this one has them wait in the wire, and be overtaken."""
@@ -97,7 +86,7 @@ def test_the_card_has_buffers_for_all_that_may_come(cards: Cards) -> None:
         for turn in range(BURSTS):
             numbers = range(turn * burst, (turn + 1) * burst)
             for number in numbers:
-                submit(host, host.peer_mac + host.local_mac + b"\x85\x5b\7\0" + number.to_bytes(1200, "big"))
+                submit_when_free(host, host.peer_mac + host.local_mac + b"\x85\x5b\7\0" + number.to_bytes(1200, "big"))
             while not host.kick():
                 pass
             frames = [device.wait(WAIT_MS) for _ in numbers]
