@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,18 +93,18 @@ def all_are_proved(place: Ethernet) -> bool:
 
 
 @contextmanager
-def crashing(kind: str, crashes_max: int = 1000, more: str = "") -> Iterator[Crashing]:
+def crashing(kind: str, crashes_max: int = 1000, more: str = "", under: Sequence[str] = ()) -> Iterator[Crashing]:
     """A proxy that has an identity for TLS, and trusts AUTHORITY: "shm", "afxdp", "relay" (there is one queue, which is
     the relay's), "switch" (frames have heads), "repeated" (so, and lost ones are repeated), one of these two with
     " relay", "lossy" (some are lost), or "short" (a switch whose packets are shorter than a message). `more`: of its
-    file."""
+    file. `under`: as of running(), of "shm"."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-crash-")))
         folder.chmod(0o755)
         tables = tls_tables(folder) + more
         if kind == "shm":
             settings = {"crashes_max": crashes_max, "drain_timeout_s": 0.2} | NO_METRICS
-            made = stack.enter_context(running(folder, tables, **settings))
+            made = stack.enter_context(running(folder, tables, under=under, **settings))
             yield Crashing(SharedMemory(folder), made.process.pid, folder / "proxy.sock")
             return
         queues = {"queues": 1, "relayed_max": 64} if kind.endswith("relay") else {}

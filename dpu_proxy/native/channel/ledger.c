@@ -116,8 +116,8 @@ void ledger_channel(const struct channel *ch)
 	ledger_in_order();
 	page->live = ch->epoch_live && ch->link.features & (XTS_FEATURE_RESUME | XTS_FEATURE_RESUME_RELAYED);
 	page->epoch = ch->link.epoch;
-	page->frames = (uint32_t)ch->link.stats.sent_frames;
-	page->came = ledger_number(ch);
+	page->frames = memory_summed((uint32_t)ch->link.stats.sent_frames);
+	page->came = memory_summed(ledger_number(ch));
 	memcpy(page->tenant, ch->tenant->name, sizeof page->tenant);
 	page->identity = ch->identity;
 	page->owner = ch->owner;
@@ -134,7 +134,7 @@ void ledger_write_frames(const struct channel *ch)
 	if (!page)
 		return;
 	ledger_in_order();
-	page->frames = (uint32_t)ch->link.stats.sent_frames;
+	page->frames = memory_summed((uint32_t)ch->link.stats.sent_frames);
 }
 
 uint32_t ledger_number(const struct channel *ch)
@@ -149,7 +149,7 @@ void ledger_write_came(const struct channel *ch)
 	struct ledger_page *page = page_of(ch);
 
 	if (page)
-		*(volatile uint32_t *)&page->came = ledger_number(ch);
+		*(volatile uint64_t *)&page->came = memory_summed(ledger_number(ch));
 	ledger_in_order();
 }
 
@@ -167,7 +167,7 @@ uint32_t ledger_came(uint32_t queue_id, uint32_t number)
 	if (!ledger)
 		return 0;
 	page = number ? page_of_relayed(queue_id, number) : page_of_queue(queue_id);
-	return page ? *(const volatile uint32_t *)&page->came : 0;
+	return page ? (uint32_t)*(const volatile uint64_t *)&page->came : 0;
 }
 
 uint32_t ledger_packet_bytes(uint32_t queue_id)

@@ -47,6 +47,7 @@
 
 #include "channel/token.h"
 #include "decorators/headed.h"
+#include "worker/memory_sum.h"
 #include "worker/worker.h"
 
 struct channel;
@@ -83,15 +84,16 @@ struct ledger_line {
 	uint32_t sum;   /* ledger_sum() */
 	/* where other protocols are written down (pushed/pushed_kept.h), in lasting memory, in units; 0: nowhere */
 	uint32_t pushed;
+	uint32_t place_sum, taken_sum, spilled_sum; /* ledger_place_sum(), ledger_count_sum() */
 };
 _Static_assert(sizeof(struct ledger_line) == 128, "a line is in two cache lines");
 
 struct ledger_page {
 	uint32_t sequence;
-	uint32_t frames; /* that were submitted to its queue */
-	uint32_t came;   /* that its host has sent, as ledger_number() counts */
-	uint8_t live;    /* its host has an epoch, and can go on with another process. No bool: it may be any value */
+	uint8_t live; /* its host has an epoch, and can go on with another process. No bool: it may be any value */
 	uint64_t epoch;
+	uint64_t frames; /* that were submitted to its queue; memory_summed() */
+	uint64_t came;   /* that its host has sent, as ledger_number() counts; memory_summed() */
 	char tenant[XTS_TENANT_NAME_BYTES];
 	struct identity identity;
 	struct xts_owner owner;
@@ -142,33 +144,46 @@ static inline void ledger_in_order(void)
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-/* FNV-1a, of words and of the bytes behind them: the fault of which a process dies may have written over what is here.
- * Who has broken into that process can make any sum. */
-static inline uint32_t ledger_sum_of(const void *data, size_t bytes)
-{
-	const uint8_t *at = data;
-	uint64_t sum = UINT64_C(0xcbf29ce484222325), word;
-
-	for (; bytes >= sizeof word; at += sizeof word, bytes -= sizeof word) {
-		memcpy(&word, at, sizeof word);
-		sum = (sum ^ word) * UINT64_C(0x100000001b3);
-	}
-	for (; bytes; bytes--)
-		sum = (sum ^ *at++) * UINT64_C(0x100000001b3);
-	return (uint32_t)(sum >> 32);
-}
-
-/* Of what stays as long as a line is not changed as a whole: all but what is written for each read, record or frame.
- * The fault of which a process dies may have written over a line, and it would be another connection's, or bytes would
- * be missing. */
+/* Of what stays as long as a line is not changed as a whole. The fault of which a process dies may have written over a
+ * line, and it would be another connection's, or bytes would be missing. */
 static inline uint32_t ledger_sum(const struct ledger_line *line)
 {
 	struct ledger_line l;
 
 	memcpy(&l, line, sizeof l);
-	l.sequence = l.sum = l.place_frames = l.tls = l.spilled = l.pushed = 0;
+	l.sequence = l.sum = l.place_frames = l.spilled = 0;
 	l.place = l.place_received = l.taken = 0;
-	return ledger_sum_of(&l, sizeof l);
+	l.place_sum = l.taken_sum = l.spilled_sum = 0;
+	return memory_sum(&l, sizeof l);
+}
+
+/* The others change with each read or frame, and each has a sum of its own. With the cookie: what another connection
+ * has is wrong here. A process that dies between a count and its sum was serving this connection, which is reset. */
+static inline uint32_t ledger_place_sum(const struct ledger_line *line)
+{
+	const uint64_t words[] = { line->cookie, line->place, line->place_received, line->place_frames };
+
+	return memory_sum(words, sizeof words);
+}
+static inline uint32_t ledger_count_sum(const struct ledger_line *line, uint64_t count)
+{
+	const uint64_t words[] = { line->cookie, count };
+
+	return memory_sum(words, sizeof words);
+}
+
+/* Of a page: does this word have this count, and its sum? */
+static inline bool ledger_is_count(uint64_t word, uint32_t count)
+{
+	return word == memory_summed(count);
+}
+
+/* Has nothing written over it? */
+static inline bool ledger_is_whole(const struct ledger_line *line)
+{
+	return line->sequence && !(line->sequence & 1) && line->sum == ledger_sum(line) &&
+	       line->taken_sum == ledger_count_sum(line, line->taken) &&
+	       line->spilled_sum == ledger_count_sum(line, line->spilled);
 }
 
 /* A line is changed between these two: who finds it half changed does not believe it. */

@@ -166,6 +166,8 @@ void ledger_write(struct connection *c, enum ledger_counts counts, const struct 
 	keep_shared(c, line, &said);
 	ledger_change_begins(line);
 	said.sequence = line->sequence;
+	said.taken_sum = ledger_count_sum(&said, said.taken);
+	said.spilled_sum = ledger_count_sum(&said, said.spilled);
 	*line = said;
 	ledger_change_ends(line);
 	/* Of two workers one may be late: recover.c looks at some more. */
@@ -199,10 +201,13 @@ static struct ledger_line *written(int fd)
 void ledger_write_spilled(int fd, const struct spill_block *first)
 {
 	struct ledger_line *line = written(fd);
+	uint32_t place = place_of(first);
 
 	ledger_in_order();
-	if (line)
-		*(volatile uint32_t *)&line->spilled = place_of(first);
+	if (line && line->spilled != place) {
+		*(volatile uint32_t *)&line->spilled = place;
+		*(volatile uint32_t *)&line->spilled_sum = ledger_count_sum(line, place);
+	}
 	ledger_in_order();
 }
 
@@ -210,10 +215,11 @@ void ledger_write_kept(int fd, uint32_t place)
 {
 	struct ledger_line *line = written(fd);
 
-	ledger_in_order();
-	if (line)
-		*(volatile uint32_t *)&line->pushed = place;
-	ledger_in_order();
+	if (!line)
+		return;
+	ledger_change_begins(line);
+	line->pushed = place;
+	ledger_change_ends(line);
 }
 
 void ledger_write_shared(const struct connection *l, uint64_t key, uint32_t renewals)
@@ -228,13 +234,19 @@ void ledger_write_shared(const struct connection *l, uint64_t key, uint32_t rene
 	ledger_change_ends(line);
 }
 
+static void write_taken(struct ledger_line *line, uint64_t count)
+{
+	*(volatile uint64_t *)&line->taken = count;
+	*(volatile uint32_t *)&line->taken_sum = ledger_count_sum(line, count);
+	ledger_in_order();
+}
+
 void ledger_write_taken(const struct connection *c)
 {
 	struct ledger_line *line = written(c->tcp.fd);
 
 	if (line)
-		*(volatile uint64_t *)&line->taken = taken_of(c);
-	ledger_in_order();
+		write_taken(line, taken_of(c));
 }
 
 void ledger_write_heard(int fd, uint32_t bytes, uint32_t number, bool fin)
@@ -242,8 +254,7 @@ void ledger_write_heard(int fd, uint32_t bytes, uint32_t number, bool fin)
 	struct ledger_line *line = written(fd);
 
 	if (line)
-		*(volatile uint64_t *)&line->taken = taken(bytes, number, fin);
-	ledger_in_order();
+		write_taken(line, taken(bytes, number, fin));
 }
 
 uint64_t ledger_tenant(const char *name)
@@ -282,5 +293,6 @@ void ledger_write_place(const struct connection *c, const void *to)
 	line->place_frames = (uint32_t)c->channel->link.stats.sent_frames;
 	ledger_in_order();
 	line->place = (uintptr_t)to;
+	line->place_sum = ledger_place_sum(line);
 	ledger_in_order();
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ulp/lasting.h"
+#include "worker/memory_sum.h"
 
 /* A block with its head. The first one is small: a message of one byte must not take a page. Each further block is as
  * large as all before it together, so a stalled bulk connection needs few blocks, and at most half of their memory is
@@ -23,6 +24,7 @@ struct spill_block {
 	struct spill_block *next;
 	uint32_t used, room;
 	uint32_t number; /* of its first byte */
+	uint32_t sum;    /* of all that is above */
 	uint8_t data[];
 };
 
@@ -86,6 +88,11 @@ static struct spill_block *blocks_for(uint32_t bytes, uint32_t held, int *error)
 	return first;
 }
 
+static uint32_t sum_of(const struct spill_block *b)
+{
+	return memory_sum(b, offsetof(struct spill_block, sum));
+}
+
 /* Puts bytes behind those of the last block, which has room. Who finds the block after this process has died sees no
  * more than has been copied. */
 static uint32_t fill(struct spill_block *b, const uint8_t *from, size_t left, uint32_t number)
@@ -97,7 +104,14 @@ static uint32_t fill(struct spill_block *b, const uint8_t *from, size_t left, ui
 		b->number = number;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	*(volatile uint32_t *)&b->used = b->used + n;
+	*(volatile uint32_t *)&b->sum = sum_of(b);
 	return n;
+}
+
+static void chain(struct spill_block *b, struct spill_block *next)
+{
+	b->next = next;
+	*(volatile uint32_t *)&b->sum = sum_of(b);
 }
 
 int spill_append(struct spill *s, const struct iovec *iov, int count, uint32_t number)
@@ -117,7 +131,7 @@ int spill_append(struct spill *s, const struct iovec *iov, int count, uint32_t n
 	if (!s->tail)
 		s->head = s->tail = more;
 	else
-		s->tail->next = more;
+		chain(s->tail, more);
 
 	for (int i = 0; i < count; i++) {
 		const uint8_t *from = iov[i].iov_base;
@@ -218,7 +232,7 @@ static const uint8_t *block_found(uint64_t offset, uint64_t most, struct spill_b
 	if (!at)
 		return NULL;
 	memcpy(out, at, sizeof *out);
-	if (!out->used || out->used > out->room || out->room > ROOM_MAX || out->used > most)
+	if (out->sum != sum_of(out) || !out->used || out->used > out->room || out->room > ROOM_MAX || out->used > most)
 		return NULL;
 	return lasting_at(offset + offsetof(struct spill_block, data), out->used);
 }

@@ -95,7 +95,7 @@ static int read_line(int fd, const struct ledger_line *line, struct tcp_side *ou
 	struct tcp_side said = TCP_SIDE_NONE;
 	int error;
 
-	if (!line->sequence || line->sequence & 1 || line->sum != ledger_sum(line))
+	if (!ledger_is_whole(line))
 		return -EBADMSG;
 	if (line->state >= CONNECTION_STATES || socket_kinds[line->state]->arrives_as != line->state ||
 	    !socket_kinds[line->state]->in_ledger)
@@ -197,7 +197,8 @@ struct recovering {
 	struct xts_tenant *tenant;
 	struct xts_queue *queue;
 	uint64_t ticket;
-	uint32_t queue_id, number, frames, taken, parked;
+	uint64_t frames; /* of its page */
+	uint32_t queue_id, number, taken, parked;
 };
 
 /* What was read into the frame that was being written: it is sent again. Whether it is all that is missing, the host
@@ -209,7 +210,8 @@ static void find_last_read(const struct recovering *r, const struct ledger_line 
 	void *data;
 
 	if (line->state != CONNECTION_ESTABLISHED || line->pushed || !line->place || !bytes ||
-	    bytes > XTS_FRAME_BYTES_MAX || line->place_frames != r->frames)
+	    bytes > XTS_FRAME_BYTES_MAX || line->place_sum != ledger_place_sum(line) ||
+	    !ledger_is_count(r->frames, line->place_frames))
 		return;
 	data = xts_queue_dead_slot(r->queue, ledger_queue(r->queue_id, LEDGER_QUEUE_BYTES), line->place, (uint32_t)bytes);
 	last.data = (struct xts_record_bytes){ data, (uint32_t)bytes };

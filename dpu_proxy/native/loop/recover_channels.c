@@ -15,9 +15,17 @@ bool recover_is_parked_by(const struct ledger_line *line, const char *tenant)
 	return line->queue_id == LEDGER_NO_QUEUE && line->place == ledger_tenant(tenant);
 }
 
+/* Its host can go on, and nothing has written over what its frames are counted by. */
+static bool can_go_on(const struct ledger_page *page)
+{
+	return page->sequence && !(page->sequence & 1) && page->live && page->epoch &&
+	       ledger_is_count(page->frames, (uint32_t)page->frames) &&
+	       ledger_is_count(page->came, (uint32_t)page->came);
+}
+
 static bool is_live(uint32_t queue_id)
 {
-	return queue_id < ledger->pages && ledger->page[queue_id].live;
+	return queue_id < ledger->pages && can_go_on(&ledger->page[queue_id]);
 }
 
 static uint32_t relayed_used(void)
@@ -30,7 +38,7 @@ static uint32_t relayed_used(void)
 /* A channel that its relay can go on with. */
 static bool is_relayed_live(const struct ledger_relayed *r)
 {
-	return r->taken && r->page.live && is_live(r->queue_id);
+	return r->taken && can_go_on(&r->page) && is_live(r->queue_id);
 }
 
 static bool is_of_tenant(const struct ledger_line *line, const struct ledger_page *page)
@@ -74,7 +82,7 @@ static int read_page(const struct ledger_page *from, struct xts_dead_channel *ou
 	struct ledger_page page = *from;
 
 	_Static_assert(sizeof page.identity <= sizeof out->known, "what is known of a host");
-	if (!page.sequence || page.sequence & 1 || !page.live || !page.epoch || !xts_headed_state_ok(page.heads))
+	if (!can_go_on(&page) || !xts_headed_state_ok(page.heads))
 		return -ENOENT;
 	out->epoch = page.epoch;
 	out->owner = page.owner;

@@ -27,7 +27,7 @@ static struct pushed_kept *copy_of(const struct ledger_line *line, uint64_t left
 		return NULL;
 	memcpy(&head, from, sizeof head);
 	if (head.torn || head.cookie != line->cookie || head.record_bytes > PUSHED_KEPT_MAX ||
-	    head.record_bytes > left || head.sum != ledger_sum_of(&head, offsetof(struct pushed_kept, sum)) ||
+	    head.record_bytes > left || head.sum != memory_sum(&head, offsetof(struct pushed_kept, sum)) ||
 	    !lasting_at(at, sizeof head + head.record_bytes))
 		return NULL;
 	k = malloc(sizeof head + head.record_bytes);
@@ -35,7 +35,7 @@ static struct pushed_kept *copy_of(const struct ledger_line *line, uint64_t left
 		return NULL;
 	*k = head;
 	memcpy(k->record, from + offsetof(struct pushed_kept, record), head.record_bytes);
-	if (k->record_sum == ledger_sum_of(k->record, k->record_bytes))
+	if (k->record_sum == memory_sum(k->record, k->record_bytes))
 		return k;
 	free(k);
 	return NULL;
@@ -51,7 +51,8 @@ void recover_pushed_begin(void)
 	for (uint32_t fd = 0; fd < found_count; fd++) {
 		struct ledger_line line = ledger->line[fd];
 
-		if (!line.state || !line.pushed || line.tls || !recover_is_socket_of((int)fd, &line))
+		if (!line.state || !line.pushed || line.tls || !ledger_is_whole(&line) ||
+		    !recover_is_socket_of((int)fd, &line))
 			continue;
 		found[fd].what = copy_of(&line, left);
 		left -= found[fd].what ? found[fd].what->record_bytes : 0;

@@ -24,8 +24,10 @@ void recover_spilled_begin(void)
 	for (uint32_t fd = 0; fd < count; fd++) {
 		struct ledger_line line = ledger->line[fd];
 
+		if (!line.state || !line.spilled || !ledger_is_whole(&line))
+			continue;
 		ledger_spills((int)fd, NULL); /* the memory is another one from now on */
-		if (!line.state || !line.spilled || fd >= found_count || !recover_is_socket_of((int)fd, &line))
+		if (fd >= found_count || !recover_is_socket_of((int)fd, &line))
 			continue;
 		found[fd].data = spill_found((uint64_t)line.spilled * LASTING_UNIT, left, &found[fd].number,
 					     &found[fd].bytes);

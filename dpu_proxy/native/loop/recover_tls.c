@@ -72,9 +72,13 @@ static uint8_t *window_at(struct window *w, uint64_t offset, size_t bytes)
 /* In place of a line's `tls`: it is in no memory for keys. Numbers of the one before mean nothing in the next. */
 #define NOWHERE UINT32_MAX
 
-static void say_where(int fd, uint32_t place)
+static void say_nowhere(int fd)
 {
-	*(volatile uint32_t *)&ledger->line[fd].tls = place;
+	struct ledger_line *line = &ledger->line[fd];
+
+	ledger_change_begins(line);
+	line->tls = NOWHERE;
+	ledger_change_ends(line);
 }
 
 static void take_one(int fd, struct window *w)
@@ -83,9 +87,9 @@ static void take_one(int fd, struct window *w)
 	struct tcp_counts now;
 	uint8_t *at;
 
-	if (!line.state || !line.tls)
+	if (!line.state || !line.tls || !ledger_is_whole(&line))
 		return;
-	say_where(fd, NOWHERE);
+	say_nowhere(fd);
 	/* of a socket before: the place may be another connection's by now */
 	if (!recover_is_socket_of(fd, &line) || tcp_counts(fd, &now) || (now.ended && !tcp_closed_by_both(fd)))
 		return;

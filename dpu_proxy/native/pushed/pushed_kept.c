@@ -110,7 +110,7 @@ static void say(struct pushed_kept *k, const struct pushed_kept *counts)
 	k->received = counts->received;
 	k->accepted = counts->accepted;
 	k->number = counts->number;
-	k->sum = ledger_sum_of(k, offsetof(struct pushed_kept, sum));
+	k->sum = memory_sum(k, offsetof(struct pushed_kept, sum));
 	ledger_in_order();
 	*(volatile uint8_t *)&k->torn = 0;
 }
@@ -145,7 +145,7 @@ static bool write_record(struct connection *c)
 	if ((size_t)n > room && (!grow_block(c, (uint32_t)n) || pushed_write(p, p->kept->record, (size_t)n) != n))
 		return false;
 	p->kept->record_bytes = (uint32_t)n;
-	p->kept->record_sum = ledger_sum_of(p->kept->record, (size_t)n);
+	p->kept->record_sum = memory_sum(p->kept->record, (size_t)n);
 	return true;
 }
 

@@ -34,7 +34,7 @@ struct pushed_kept {
 	uint64_t received, accepted; /* of the host, over its channel */
 	uint32_t number;             /* ledger_number(): of a frame of the host that is in `accepted` */
 	uint32_t record_bytes;
-	uint32_t record_sum; /* ledger_sum_of() of the record */
+	uint32_t record_sum; /* memory_sum() of the record */
 	uint32_t sum;        /* of all that is above */
 	uint8_t torn;
 	uint8_t record[];

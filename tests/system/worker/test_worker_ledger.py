@@ -11,7 +11,8 @@ import pytest
 PROGRAM = Path(__file__).with_name("programs") / "ledger.py"
 
 
-_SOCKETS = ("right", "ends", "parked", "lies", "written_over", "others", "places", "named", "shared", "nobodys", "lost")
+_LINES = ("right", "ends", "parked", "lies", "written_over", "others", "places", "last_read")
+_SOCKETS = (*_LINES, "named", "shared", "nobodys", "lost")
 
 
 @pytest.mark.parametrize("case", [*_SOCKETS, "noise", "relayed"])

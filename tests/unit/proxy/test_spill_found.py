@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from beds.memory_sum import memory_sum
 from beds.native_core import compiler
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 TOP = Path(__file__).resolve().parents[3]
 WORKER = TOP / "dpu_proxy" / "native"
 SOURCES = ("connection/spill.c", "ulp/lasting.c", "ulp/block_lists.c")
-#: Of a block: next (8), used, room, number (4 each).
+#: Of a block: next (8), used, room, number (4 each), and then the sum of these.
 HEAD_BYTES = 20
 MOST = 1 << 20
 
@@ -49,6 +51,10 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def append(native: Any, spill: Spill, data: bytes, number: int) -> None:
     piece = Piece(data, len(data))
     assert native.spill_append(ctypes.byref(spill), ctypes.byref(piece), 1, ctypes.c_uint32(number)) == 0
+
+
+def write(at: int, content: bytes) -> None:
+    ctypes.memmove(at, bytes(content), len(content))
 
 
 def found(native: Any, first: int) -> tuple[int, bytes]:
@@ -86,17 +92,33 @@ def test_what_waits_is_found_with_its_numbers(
 def test_nothing_of_it_is_believed(
     native: Any, sizes: list[int], changes: list[tuple[int, bytes]], loops: bool
 ) -> None:
-    """Of the first block's head any bytes are others; or the chain is a circle."""
+    """Of the first block's head any bytes are others; or the chain is a circle. Its sum is right."""
     spill = Spill()
     for size in sizes:
         append(native, spill, bytes(size), 0)
-    head = ctypes.string_at(spill.head, HEAD_BYTES)
-    changed = bytearray(head)
+    head = ctypes.string_at(spill.head, HEAD_BYTES + 4)
+    changed = bytearray(head[:HEAD_BYTES])
     if loops:
         changed[:8] = spill.head.to_bytes(8, "little")
     for at, value in changes:
         changed[at : at + len(value)] = value[: HEAD_BYTES - at]
-    ctypes.memmove(spill.head, bytes(changed), HEAD_BYTES)
+    write(spill.head, bytes(changed) + memory_sum(changed).to_bytes(4, sys.byteorder))
     assert len(found(native, spill.head)[1]) <= MOST
-    ctypes.memmove(spill.head, head, HEAD_BYTES)
+    write(spill.head, head)
+    native.spill_free(ctypes.byref(spill))
+
+
+def test_what_was_written_over_is_not_found(native: Any) -> None:
+    """By the fault of which the process has died: one bit of the head is another one."""
+    spill = Spill()
+    append(native, spill, bytes(100), 7)
+    append(native, spill, bytes(50_000), 107)
+    head = ctypes.string_at(spill.head, HEAD_BYTES + 4)
+    assert len(found(native, spill.head)[1]) == 50_100
+    for bit in range(8 * len(head)):
+        changed = bytearray(head)
+        changed[bit // 8] ^= 1 << bit % 8
+        write(spill.head, changed)
+        assert found(native, spill.head)[1] == b"", bit
+    write(spill.head, head)
     native.spill_free(ctypes.byref(spill))

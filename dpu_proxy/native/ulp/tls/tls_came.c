@@ -41,8 +41,9 @@ static bool take_sent(struct tls_came *c, uint64_t written)
 	const struct tls_kept *k = &c->ours->kept;
 	uint64_t waits = k->sealed - written;
 
-	if (k->torn || c->ours->out.sequence != k->sequence || waits > WAITS_MAX || (waits && k->end <= waits) ||
-	    !copy(k->end - waits, waits, &c->out))
+	if (k->torn || k->sum != tls_kept_sum(k) || c->ours->out.sequence != k->sequence ||
+	    memcmp(k->explicit_nonce, c->ours->out.explicit_nonce, sizeof k->explicit_nonce) || waits > WAITS_MAX ||
+	    (waits && k->end <= waits) || !copy(k->end - waits, waits, &c->out))
 		return false;
 	c->t.out = (struct ulp_out){ .data = c->out, .bytes = (uint32_t)waits };
 	c->t.records = k->records;
@@ -57,7 +58,7 @@ static bool take_received(struct tls_came *c, uint64_t read)
 	uint64_t more = read - k->read, bytes;
 	struct tls_record_in *in = &c->ours->in;
 
-	if (k->torn || more > TLS_IN_BYTES)
+	if (k->torn || k->sum != tls_in_sum(k) || more > TLS_IN_BYTES)
 		return false;
 	bytes = k->bytes + more;
 	if ((more && bytes > k->room) || bytes > WAITS_MAX || !copy(k->at, bytes, &c->in))
@@ -71,6 +72,7 @@ static bool take_received(struct tls_came *c, uint64_t read)
 	in->taken = k->taken;
 	in->aead.sequence = k->sequence;
 	in->delivered = k->delivered;
+	in->ended = k->ended;
 	return true;
 }
 

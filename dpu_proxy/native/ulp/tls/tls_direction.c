@@ -12,7 +12,7 @@ static void describe_received(const struct tls *t, struct tls_direction *d)
 	const struct tls_record_in *in = &t->ours->in;
 	const struct tls_message *m = &t->ours->message;
 
-	d->ended = t->ours->closed;
+	d->ended = t->ours->in.ended;
 	d->waiting = (struct xts_record_bytes){ .data = in->data ? in->data + in->first : NULL, .bytes = in->bytes };
 	d->opened = in->opened;
 	if (in->opened) {
@@ -138,7 +138,7 @@ static void take_received(struct tls *t, const struct tls_direction *d)
 	struct tls_record_in *in = &t->ours->in;
 	struct tls_message *m = &t->ours->message;
 
-	t->ours->closed = d->ended;
+	t->ours->in.ended = d->ended;
 	in->opened = d->opened;
 	in->type = d->type;
 	in->payload_bytes = d->payload_bytes;

@@ -21,6 +21,8 @@ void tls_kept_sent(struct tls *t)
 	k->sequence = t->ours->out.sequence;
 	k->records = t->records;
 	k->notified = t->notified;
+	memcpy(k->explicit_nonce, t->ours->out.explicit_nonce, sizeof k->explicit_nonce);
+	k->sum = tls_kept_sum(k);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	*(volatile uint8_t *)&k->torn = k->changes;
 }

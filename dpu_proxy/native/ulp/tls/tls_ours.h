@@ -47,8 +47,12 @@ struct tls_kept {
 	uint64_t taken;    /* bytes of data that are in records, since this was begun */
 	uint64_t sealed;   /* bytes of records, as TCP counts what it has taken */
 	uint64_t end;      /* where they end, as an offset (lasting.h): the last ones wait before it; 0: not there */
+	uint8_t explicit_nonce[8]; /* as of the aead */
 	uint32_t records;
-	uint8_t torn, notified;
+	uint8_t notified;
+	uint8_t spare[3];
+	uint32_t sum; /* of all that is above */
+	uint8_t torn;
 	bool changes; /* as tls_record_in.changes */
 	/* of what is received */
 	struct tls_in_kept in;
@@ -62,6 +66,11 @@ struct tls_kept {
 	const char *reason;   /* one of the library's, which is at the same place there */
 };
 
+static inline uint32_t tls_kept_sum(const struct tls_kept *k)
+{
+	return memory_sum(k, offsetof(struct tls_kept, sum));
+}
+
 struct tls_ours {
 	struct tls_kept kept;
 	struct tls_record_in in;
@@ -72,7 +81,6 @@ struct tls_ours {
 	struct tls_secret send_secret, receive_secret; /* TLS 1.2: the keys */
 	struct tls_message message;
 	bool update_due; /* KeyUpdate has to be sent before the next data */
-	bool closed;     /* the peer's close_notify has been read */
 	/* while tickets may come: */
 	uint8_t *kept_records; /* that OpenSSL will be shown */
 	uint32_t kept_bytes;

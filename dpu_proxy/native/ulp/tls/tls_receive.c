@@ -140,7 +140,7 @@ static int alert(struct tls *t, const uint8_t *data, uint32_t bytes)
 	level = data[0];
 	alert = data[1];
 	if (alert == TLS_CLOSE_NOTIFY) {
-		t->ours->closed = true;
+		t->ours->in.ended = true;
 		return -ENODATA;
 	}
 	/* in TLS 1.3 the level means nothing (RFC 8446 6) */
@@ -244,7 +244,7 @@ ssize_t tls_receive(struct tls *t, void *out, size_t room, struct ulp_mark *mark
 {
 	bool records = ulp_message_socket(t->layer);
 	struct tls_record_in *in = &t->ours->in;
-	ssize_t n = t->failed ? t->failed : t->ours->closed ? -ENODATA : 0;
+	ssize_t n = t->failed ? t->failed : t->ours->in.ended ? -ENODATA : 0;
 	size_t done = 0;
 	int r;
 
@@ -274,5 +274,5 @@ bool tls_receive_pending(const struct tls *t)
 {
 	if (t->failed || t->ended)
 		return true;
-	return !t->ours->closed && (tls_in_pending(&t->ours->in) || ulp_pending_below(t->layer));
+	return !t->ours->in.ended && (tls_in_pending(&t->ours->in) || ulp_pending_below(t->layer));
 }

@@ -12,6 +12,7 @@
 #include <openssl/evp.h>
 
 #include "ulp/ulp.h"
+#include "worker/memory_sum.h"
 
 #define TLS_HEADER_BYTES 5u
 #define TLS_TAG_BYTES 16u   /* the longest */
@@ -118,9 +119,15 @@ struct tls_in_kept {
 	uint64_t at;        /* where these begin, as an offset (lasting.h); 0: not there */
 	uint32_t bytes, room;
 	uint32_t payload_bytes, taken;
-	uint8_t opened, type;
+	uint8_t opened, type, ended;
+	uint8_t spare[5];
+	uint32_t sum; /* of all that is above */
 	uint8_t torn; /* something is being changed */
 };
+static inline uint32_t tls_in_sum(const struct tls_in_kept *k)
+{
+	return memory_sum(k, offsetof(struct tls_in_kept, sum));
+}
 
 #define TLS_IN_BYTES (4 * TLS_RECORD_MAX) /* read with one call, where the thread's buffer is free */
 
@@ -140,6 +147,7 @@ struct tls_record_in {
 	uint64_t delivered, read;      /* bytes of payload, and of the stream: */
 	struct tls_in_kept *kept_down; /* NULL: nothing is written down */
 	bool changes;                  /* what was read changes more than what is here: it is torn until that is done */
+	bool ended;                    /* nothing comes behind what is here: the peer has said so in a record */
 };
 
 void tls_in_free(struct tls_record_in *in);

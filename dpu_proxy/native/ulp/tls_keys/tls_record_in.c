@@ -51,6 +51,8 @@ void tls_in_note(struct tls_record_in *in)
 	k->taken = in->taken;
 	k->opened = in->opened;
 	k->type = in->type;
+	k->ended = in->ended;
+	k->sum = tls_in_sum(k);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	*(volatile uint8_t *)&k->torn = in->changes;
 }

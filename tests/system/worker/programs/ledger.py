@@ -14,6 +14,7 @@ import struct
 import sys
 from dataclasses import dataclass, replace
 
+from beds.memory_sum import memory_sum, sum_of_words, summed_count
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_ffi, worker_lib
 from beds.worker import FEATURES, connected
 from xts_messages.wire import wire_table as table
@@ -21,10 +22,12 @@ from xts_messages.wire import wire_table as table
 RESUME = table.FEATURES["RESUME"][0]
 #: struct ledger_line
 LINE = struct.Struct("=IIIBBBxIIQQQQQIIQII8xQII16x")
-#: What its sum leaves out: sequence, place, place_received, place_frames, tls, spilled, taken, sum, pushed.
-CHANGING = ((0, 4), (48, 68), (80, 84), (88, 92), (96, 112))
-#: struct ledger_relayed: taken, queue_id, number, sequence, live, epoch
-PAGE = struct.Struct("=III4xI4x4xB3xQ")
+#: What its sum leaves out: sequence, place, place_received, place_frames, spilled, taken, sum, and sums of these.
+CHANGING = ((0, 4), (48, 68), (88, 92), (96, 108), (112, 124))
+#: What these sums are of: place, place_received and place_frames; taken; spilled.
+COUNTED = (struct.Struct("=48xQQI"), struct.Struct("=96xQ"), struct.Struct("=88xI"))
+#: struct ledger_relayed: taken, queue_id, number, sequence, live, epoch, frames, came
+PAGE = struct.Struct("=III4xIB3xQQQ")
 SO_COOKIE = 57
 #: The first channel of a worker.
 QUEUE = 0
@@ -74,14 +77,14 @@ class Line:
 
 
 def summed(line: bytes) -> bytes:
-    """With its right sum, as ledger_sum() in ledger.h makes it."""
+    """With its right sums, as ledger.h makes them."""
     kept = bytearray(line)
     for begin, end in CHANGING:
         kept[begin:end] = bytes(end - begin)
-    found = 0xCBF29CE484222325
-    for (word,) in struct.iter_unpack("=Q", kept):
-        found = (found ^ word) * 0x100000001B3 % (1 << 64)
-    return line[:104] + struct.pack("=I", found >> 32) + line[108:]
+    cookie = int.from_bytes(line[24:32], sys.byteorder)
+    counts = (sum_of_words(cookie, *counted.unpack_from(line)) for counted in COUNTED)
+    whole = struct.pack("=I", memory_sum(bytes(kept)))
+    return line[:104] + whole + line[108:112] + struct.pack("=III", *counts) + line[124:]
 
 
 def cookie_of(sock: socket.socket) -> int:
@@ -222,10 +225,9 @@ def lies(worker: Worker) -> None:
 
 
 def written_over(worker: Worker) -> None:
-    """By the fault of which the process has died: a byte of what stays is another one, or TCP has more of its host's
-    bytes than had come."""
-    stays = [at for at in range(96) if not any(begin <= at < end for begin, end in CHANGING)]
-    for at in stays:
+    """By the fault of which the process has died: a byte is another one, or TCP has more of its host's bytes than had
+    come. Of where the last read went to, places() says that."""
+    for at in [*range(4, 48), *range(68, 112), *range(116, 124)]:
         ours, peer = pair()
         line = bytearray(line_of(ours).packed())
         line[at] ^= 1 << at % 8
@@ -264,6 +266,35 @@ def places(worker: Worker) -> None:
             carry(ours, peer, 100, 0)
             assert recovered(worker, ours, line) == 1
             assert resume(host, 70 + id, id=20 + id) == errno.ECONNRESET
+
+
+def last_read(worker: Worker) -> None:
+    """It is in a slot of the queue. If another place is written there, or another count, then nobody knows what it
+    was."""
+    state = worker_ffi.buffer(worker_lib.xts_ledger_queue(QUEUE), 1024)
+    peers = []
+    with worker.attach(features=FEATURES | RESUME) as made:
+        host = made.open()
+        words = [word for (word,) in struct.iter_unpack("=Q", bytes(state)) if word >> 40]
+
+        def resumed(id: int, place: int, wrong: int = 0, at: int = 48) -> int:
+            ours, peer = pair()
+            peers.append(peer)
+            line = line_of(ours, proxy_id=id, place=place, place_frames=int(host.link.stats.received_frames))
+            carry(ours, peer, 100, 0)
+            content = bytearray(line.packed())
+            content[at] ^= wrong
+            for descriptor in range(256):
+                write(descriptor, bytes(LINE.size))  # as recovered()
+            write(ours.detach(), bytes(content))
+            assert recover(worker) == 1
+            return resume(host, 1000 + id, id=id)
+
+        slots = next(word for id, word in enumerate(words, 1000) if resumed(id, word) == 0)
+        assert len(host.expect("XTS_REPLY_RECV").payload) == 100
+        for id, at in enumerate([*range(48, 50), *range(56, 58), *range(64, 68), *range(112, 116)], 2000):
+            assert resumed(id, slots, 1 << id % 7, at) == errno.ECONNRESET, at
+        assert resumed(3000, slots) == 0
 
 
 def named(worker: Worker) -> None:
@@ -414,10 +445,12 @@ def relayed(worker: Worker) -> None:
         assert [recover(worker, number) for number in (5, 7, 0)] == [1, 1, 1]
         assert dead_numbers() == {}  # recovering has made places, and nobody is there
         right = {"taken": 1, "queue": QUEUE, "number": 5, "sequence": 2, "live": 1, "epoch": 55}
+        right |= {"frames": summed_count(0), "came": summed_count(7)}
         page(0, PAGE.pack(*right.values()))
         assert dead_numbers() == {5: 55}
+        wrong = ({"frames": summed_count(0) ^ 1}, {"came": summed_count(7) ^ 1})
         lies = ({"taken": 0}, {"queue": 1}, {"number": 0}, {"number": table.RELAY_SELF}, {"number": 1 << 31})
-        for lie in (*lies, {"sequence": 3}, {"sequence": 0}, {"live": 0}, {"epoch": 0}):
+        for lie in (*lies, {"sequence": 3}, {"sequence": 0}, {"live": 0}, {"epoch": 0}, *wrong):
             page(0, PAGE.pack(*(right | lie).values()))
             assert dead_numbers() == {}, lie
         for heads, there in HEADS:

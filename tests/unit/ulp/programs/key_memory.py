@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import resource
@@ -10,15 +9,11 @@ import struct
 import sys
 from pathlib import Path
 
-from beds.classic_bpf import Program, instruction
 from beds.ulp_tls import AUTHORITY, SERVER, TlsBed, client_context, counts, exchange
+from beds.without_memfd_secret import without_memfd_secret
 from xts_proxy._native import ffi, lib
 
 NOBODY = 65534
-_MEMFD_SECRET, _NO_NEW_PRIVS, _SECCOMP, _FILTER = 447, 38, 22, 2
-_LD_W_ABS, _JEQ, _RET = 0x20, 0x15, 0x06
-_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def make(size: int) -> str:
@@ -26,14 +21,6 @@ def make(size: int) -> str:
     why = ffi.new("char[]", 256)
     assert lib.xts_tls_key_memory_open(size, why, 256) == 0
     return ffi.string(why).decode()
-
-
-def without_memfd_secret() -> None:
-    """As on a kernel that has none."""
-    code = instruction(_LD_W_ABS, 0) + instruction(_JEQ, _MEMFD_SECRET, 0, 1)
-    program = Program(code + instruction(_RET, _ERROR | errno.ENOSYS) + instruction(_RET, _ALLOW))
-    assert _LIBC.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-    assert _LIBC.prctl(_SECCOMP, _FILTER, program.raw) == 0, os.strerror(ctypes.get_errno())
 
 
 def with_little_to_lock() -> None:
