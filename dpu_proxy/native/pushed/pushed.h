@@ -35,7 +35,8 @@ enum peek { PEEK_NEW, PEEK_ON, PEEK_FROM_FRONT };
 /* What a connection was when it was written down, if it rested then: of another one that does, nothing else differs. */
 struct pushed_rest {
 	uint64_t since_pdu;
-	bool rests, pdus, typed, event_wanted, tls_wanted, finished;
+	uint64_t rests; /* ulp_stack_rests() */
+	bool pdus, typed, event_wanted, tls_wanted, finished;
 };
 
 struct pushed {

@@ -118,7 +118,7 @@ static void say(struct pushed_kept *k, const struct pushed_kept *counts)
 static struct pushed_rest rest_of(const struct pushed *p)
 {
 	return (struct pushed_rest){
-		.rests = !p->pdu_open && ulp_stack_rests(p->stack),
+		.rests = p->pdu_open ? 0 : ulp_stack_rests(p->stack),
 		.since_pdu = p->since_pdu,
 		.pdus = p->pdus,
 		.typed = p->typed,
@@ -130,8 +130,9 @@ static struct pushed_rest rest_of(const struct pushed *p)
 
 static bool is_same_rest(const struct pushed_rest *a, const struct pushed_rest *b)
 {
-	return a->rests && b->rests && a->since_pdu == b->since_pdu && a->pdus == b->pdus && a->typed == b->typed &&
-	       a->event_wanted == b->event_wanted && a->tls_wanted == b->tls_wanted && a->finished == b->finished;
+	return a->rests && a->rests == b->rests && a->since_pdu == b->since_pdu && a->pdus == b->pdus &&
+	       a->typed == b->typed && a->event_wanted == b->event_wanted && a->tls_wanted == b->tls_wanted &&
+	       a->finished == b->finished;
 }
 
 static bool write_record(struct connection *c)
@@ -212,7 +213,7 @@ static bool renew_record(struct connection *c)
 	}
 	if (!is_due(c, &rest))
 		return false;
-	p->rest.rests = false; /* until it is written */
+	p->rest.rests = 0; /* until it is written */
 	if (!write_record(c))
 		return false;
 	p->rest = rest;
@@ -244,7 +245,7 @@ int pushed_keep_begins(struct pushed *p, const struct tcp_counts *now, uint64_t 
 	if (error)
 		return error;
 	pushed_tears(p);
-	p->rest.rests = false;
+	p->rest.rests = 0;
 	p->kept->record_bytes = 0;
 	p->kept->cookie = cookie;
 	ulp_stack_tells(p->stack, &p->kept->torn, &counts);

@@ -9,7 +9,8 @@
  * connection is reset.
  *
  * Most turns end between two PDUs. Then nothing has changed but the counts, and the record stays (ulp_stack_rests()). In
- * a PDU, and with protocols of which that cannot be said, it is written some milliseconds later, once for many turns.
+ * a PDU, and with protocols of which that cannot be said, it is written some milliseconds later, once for many turns. A
+ * worker that has to come back sleeps with a time-out, which costs more than the record: 1.9 µs for each PDU of an echo.
  *
  * A PDU may have no bytes, and then no count tells whether it has come. From the host frames have numbers: the last one
  * that is in the record is written down, too. To the host: after such a message nothing is written before it is sure to

@@ -156,9 +156,9 @@ struct ulp_protocol {
 	/* From now on the state is written down as it changes, for the process that goes on when this one has died
 	 * (tls/tls_kept.h). 0 or -errno. NULL: it cannot be. */
 	int (*keep)(struct ulp_layer *l, struct ulp_kept *k);
-	/* Is it between two PDUs, and holds nothing? All states of which that can be said are alike then, so that what
+	/* 0 unless it is between two PDUs, and holds nothing. Then all states with the same number are alike: what
 	 * save() wrote in one of them is true in the others. NULL: that cannot be said of any. */
-	bool (*rests)(const struct ulp_layer *l);
+	uint32_t (*rests)(const struct ulp_layer *l);
 	/* Frees the state; wipes keys. */
 	void (*close)(struct ulp_layer *l);
 };

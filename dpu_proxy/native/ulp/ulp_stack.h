@@ -58,8 +58,8 @@ bool ulp_stack_can_be_kept(const struct ulp_stack *s);
  * so many bytes of the socket. touched NULL: no more. */
 void ulp_stack_tells(struct ulp_stack *s, uint8_t *touched, const struct ulp_kept *counts);
 void ulp_stack_counts(const struct ulp_stack *s, struct ulp_kept *out);
-/* Is it between PDUs, as rests() of all its protocols, and nothing else waits in it? */
-bool ulp_stack_rests(const struct ulp_stack *s);
+/* Is it between PDUs, and nothing else waits in it? As rests() of all its protocols together. */
+uint64_t ulp_stack_rests(const struct ulp_stack *s);
 /* Asks the owner for a call, unless it was asked for an earlier one already. */
 void ulp_stack_wake_after(struct ulp_stack *s, uint32_t timeout_ms);
 /* Makes a new stack of what was saved. 0 or -errno. */

@@ -289,20 +289,28 @@ void ulp_stack_counts(const struct ulp_stack *s, struct ulp_kept *out)
 	*out = (struct ulp_kept){ .read = s->read, .written = s->written };
 }
 
-static bool chain_rests(const struct ulp_chain *chain)
+/* Their numbers in one. */
+static uint64_t chain_rests(const struct ulp_chain *chain)
 {
+	uint64_t all = 1;
+
 	for (unsigned i = 0; i < chain->count; i++) {
 		const struct ulp_layer *l = chain->layer[i];
+		uint32_t number = l->protocol->rests && !l->finished && !has_returned(l) ? l->protocol->rests(l) : 0;
 
-		if (!l->protocol->rests || !l->protocol->rests(l) || l->finished || has_returned(l))
-			return false;
+		if (!number)
+			return 0;
+		all = all * UINT64_C(0x100000001b3) + number;
 	}
-	return true;
+	return all;
 }
 
-bool ulp_stack_rests(const struct ulp_stack *s)
+uint64_t ulp_stack_rests(const struct ulp_stack *s)
 {
-	return !s->given.bytes && !s->read_error && chain_rests(&s->receive) && chain_rests(&s->send);
+	uint64_t receive = s->given.bytes || s->read_error ? 0 : chain_rests(&s->receive);
+	uint64_t send = receive ? chain_rests(&s->send) : 0;
+
+	return send ? receive * UINT64_C(0x100000001b3) + send : 0;
 }
 
 /* --- as a member of a record -------------------------------------------------------------------------------------- */

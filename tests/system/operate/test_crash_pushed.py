@@ -68,6 +68,18 @@ def test_what_is_at_rest_goes_on(kind: str, crashes: int = 3) -> None:
             assert torn(bed) == 0
 
 
+def test_what_is_between_two_pdus_is_written_down_at_once() -> None:
+    """So that a worker need not come back to it: that would have a timer for each PDU."""
+    with talks("shm", [name for name in KEPT if name != "GRPC"]) as (bed, made):
+        for number, talk in enumerate(made.values()):
+            comes(talk, number)
+            goes(talk, number + 1)
+            bed.status()  # the turn has ended
+            bed.crash(signal.SIGKILL)
+            comes(talk, number + 2)
+        assert torn(bed) == 0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pdu_has_come_in_part(kind: str) -> None:
     """The part is with the program, or was read ahead: so it is of a PDU that follows another one."""

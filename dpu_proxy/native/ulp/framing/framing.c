@@ -169,7 +169,7 @@ bool ulp_framed_pending(const struct ulp_layer *l)
 	return ulp_pending_below(l);
 }
 
-bool ulp_framed_rests(const struct ulp_layer *l)
+uint32_t ulp_framed_rests(const struct ulp_layer *l)
 {
 	const struct ulp_framing *f = l->state;
 

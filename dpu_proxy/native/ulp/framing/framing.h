@@ -26,7 +26,7 @@ ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, 
 ssize_t ulp_framed_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
 bool ulp_framed_pending(const struct ulp_layer *l);
 void ulp_framed_close(struct ulp_layer *l);
-bool ulp_framed_rests(const struct ulp_layer *l); /* as rests() */
+uint32_t ulp_framed_rests(const struct ulp_layer *l); /* as rests() */
 
 /* Called at the beginning of a read: if the read before found nothing and bytes have come since, the wait ended when
  * they came. */

@@ -84,7 +84,7 @@ ssize_t length_field_save(const struct ulp_layer *l, void *out, size_t room)
 	return ulp_state_save(&length_field_record, l, out, room);
 }
 
-bool length_field_rests(const struct ulp_layer *l)
+uint32_t length_field_rests(const struct ulp_layer *l)
 {
 	const struct length_field *f = l->state;
 

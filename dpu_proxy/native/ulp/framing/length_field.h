@@ -35,7 +35,7 @@ void length_field_close(struct ulp_layer *l);
 int length_field_restore(struct ulp_layer *l, size_t state_bytes, const struct length_field *preset,
 			 const struct xts_record *r, const void *state, size_t bytes);
 ssize_t length_field_save(const struct ulp_layer *l, void *out, size_t room);
-bool length_field_rests(const struct ulp_layer *l); /* as rests() */
+uint32_t length_field_rests(const struct ulp_layer *l); /* as rests() */
 
 /* For protocols that send: length_prefix.c */
 ssize_t length_prefix_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);

@@ -313,7 +313,7 @@ static int lines_restore(struct ulp_layer *l, const void *state, size_t bytes)
 	return 0;
 }
 
-static bool lines_rests(const struct ulp_layer *l)
+static uint32_t lines_rests(const struct ulp_layer *l)
 {
 	const struct lines *p = l->state;
 

@@ -230,6 +230,15 @@ static ssize_t http2_save(const struct ulp_layer *l, void *out, size_t room)
 	return ulp_state_save(&http2_record, l, out, room);
 }
 
+static uint32_t http2_rests(const struct ulp_layer *l)
+{
+	const struct http2 *h = l->state;
+	bool receives = h->preface_got == PREFACE_BYTES && !h->in.bytes && !h->passing.got && !h->checked;
+	bool sends = !h->preface_due && !h->out.bytes && !h->in_pdu && http2_walk_between(&h->walk);
+
+	return receives && sends ? h->last_stream + 1 : 0;
+}
+
 static int http2_restore(struct ulp_layer *l, const void *state, size_t bytes)
 {
 	int r = ulp_state_restore(&http2_record, l, sizeof(struct http2), state, bytes);
@@ -254,6 +263,7 @@ const struct ulp_protocol ulp_http2 = {
 	.flush = http2_flush,
 	.save = http2_save,
 	.restore = http2_restore,
+	.rests = http2_rests,
 	.moves_since = 2,
 	.close = http2_close,
 };

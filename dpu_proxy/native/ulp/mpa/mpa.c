@@ -367,6 +367,15 @@ static ssize_t mpa_save(const struct ulp_layer *l, void *out, size_t room)
 	return ulp_state_save(&mpa_record, l, out, room);
 }
 
+/* With markers each byte moves them. */
+static uint32_t mpa_rests(const struct ulp_layer *l)
+{
+	const struct mpa *m = l->state;
+
+	return !m->from.markers && !m->to.markers && !m->in.bytes && !m->length_got && !m->held && !m->out.bytes &&
+	       !m->in_pdu;
+}
+
 static int mpa_restore(struct ulp_layer *l, const void *state, size_t bytes)
 {
 	int r = ulp_state_restore(&mpa_record, l, sizeof(struct mpa), state, bytes);
@@ -389,6 +398,7 @@ const struct ulp_protocol ulp_mpa = {
 	.flush = mpa_flush,
 	.save = mpa_save,
 	.restore = mpa_restore,
+	.rests = mpa_rests,
 	.moves_since = 2,
 	.close = mpa_close,
 };

@@ -181,6 +181,14 @@ static ssize_t nvme_tcp_save(const struct ulp_layer *l, void *out, size_t room)
 	return ulp_state_save(&nvme_tcp_record, l, out, room);
 }
 
+static uint32_t nvme_tcp_rests(const struct ulp_layer *l)
+{
+	const struct nvme_tcp *n = l->state;
+	bool rests = !n->receive.head_got && !n->receive.in.bytes && !n->send.in_pdu && !n->send.out.bytes;
+
+	return rests ? 1u + n->requested + ((uint32_t)n->digests << 8) : 0;
+}
+
 static int nvme_tcp_restore(struct ulp_layer *l, const void *state, size_t bytes)
 {
 	int r = ulp_state_restore(&nvme_tcp_record, l, sizeof(struct nvme_tcp), state, bytes);
@@ -209,6 +217,7 @@ const struct ulp_protocol ulp_nvme_tcp = {
 	.flush = nvme_tcp_flush,
 	.save = nvme_tcp_save,
 	.restore = nvme_tcp_restore,
+	.rests = nvme_tcp_rests,
 	.moves_since = 2,
 	.close = nvme_tcp_close,
 };
