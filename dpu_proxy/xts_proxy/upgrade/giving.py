@@ -75,8 +75,8 @@ _READY_S = 60.0
 _ANSWER_S = 5.0
 _TELL_S = 0.5
 _NO_SMALL_CHUNKS = (
-    "the new proxy is older, and does not know the queues' small chunks: start this one with chunk_bytes = 4096 first, "
-    "or stop it and start the older one"
+    "the new proxy is older, and does not know the queues' small chunks: restart with the older version, which ends "
+    "connections. Queues that a proxy opens with chunk_bytes = 4096 it can have"
 )
 _SPARES_A_MESSAGE = 60
 #: Descriptors that may be open at the same time: of a queue and its process, and of what listens.

@@ -187,7 +187,7 @@ def test_an_older_proxy_is_refused_queues_that_it_does_not_know(place: Place, ve
     running = place.proxy(TODAY)
     place.agent(TODAY)
     program = place.steady(TODAY)
-    with pytest.raises(AssertionError, match="does not know the queues' small chunks: start this one with chunk_bytes"):
+    with pytest.raises(AssertionError, match="does not know the queues' small chunks: restart with the older version"):
         place.upgraded(running, versions["older"])
     program.exchanges()
     assert running.poll() is None
