@@ -56,6 +56,7 @@ struct ended_epochs;
 
 #define ID_INDEX_BITS 20u
 #define ID_INDEX_MASK ((1u << ID_INDEX_BITS) - 1)
+#define ID_GENERATIONS (1u << (32 - ID_INDEX_BITS))
 
 struct batch_entry {
 	struct xts_rx_frame frame;
@@ -147,6 +148,7 @@ struct channel {
 	uint64_t spill_bytes;  /* bytes in their spill buffers */
 	struct id_slot *ids;
 	uint32_t id_count, id_used, id_free; /* room, slots ever used, head of the free list (0: none) */
+	uint16_t id_generation;              /* of a new slot: move_generation() */
 
 #ifdef XTS_DEBUG
 	uint32_t replies_made; /* by the message that is being carried out (tickets.h) */

@@ -30,7 +30,7 @@ uint32_t identifier_take(struct channel *ch, struct connection *c)
 		if (index >= ch->id_count && !ids_grow(ch))
 			return 0;
 		/* Here and not when the table grows: of a large one, what is never used has no pages. */
-		ch->ids[index] = (struct id_slot){ 0 };
+		ch->ids[index] = (struct id_slot){ .generation = ch->id_generation };
 		ch->id_used = index;
 	}
 	ch->ids[index].connection = c;
@@ -45,7 +45,7 @@ void identifier_release(struct channel *ch, uint32_t id)
 	if (slot->connection)
 		unnamed_remove(ch, slot->connection);
 	slot->connection = NULL;
-	slot->generation = (uint16_t)((slot->generation + 1) & 0xfff);
+	slot->generation = (uint16_t)((slot->generation + 1) % ID_GENERATIONS);
 	slot->next_free = ch->id_free;
 	ch->id_free = index;
 }

@@ -225,6 +225,35 @@ bool move_next_parked(struct channel *ch, struct move_head *h, struct move_note 
 	return p;
 }
 
+/* The first one of the longest row of generations that are free; one follows the other as slots are used again. */
+static uint16_t first_of_longest_row(const bool *taken)
+{
+	uint32_t row = 0, longest = 0, first = 0;
+
+	for (uint32_t i = 0; i < 2 * ID_GENERATIONS && longest < ID_GENERATIONS; i++) {
+		row = taken[i % ID_GENERATIONS] ? 0 : row + 1;
+		if (row > longest) {
+			longest = row;
+			first = i + 1 - row;
+		}
+	}
+	return (uint16_t)(first % ID_GENERATIONS);
+}
+
+uint16_t move_generation(const struct channel *ch)
+{
+	bool taken[ID_GENERATIONS] = { false };
+
+	registry_lock();
+	for (const struct list *node = ch->returning.next; node != &ch->returning; node = node->next) {
+		const struct parked *p = list_entry(node, struct parked, returning);
+
+		taken[(uint32_t)p->keyed.key >> ID_INDEX_BITS] = true;
+	}
+	registry_unlock();
+	return first_of_longest_row(taken);
+}
+
 void move_unclaimed_end(struct channel *ch, bool all_are_claimed)
 {
 	struct list *next;

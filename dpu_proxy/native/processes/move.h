@@ -87,6 +87,9 @@ bool move_next_parked(struct channel *ch, struct move_head *h, struct move_note 
 /* In place of the identifier of a socket, for one that no host has: numbers from 1 to MOVE_NO_SOCKETS. */
 #define MOVE_NO_SOCKETS 0xfffu
 uint32_t move_no_socket(uint32_t number);
+/* Of this channel's first identifiers: none is one that the process before has given to what its host has not claimed
+ * yet. Should this process die, its host claims both from the next one, which has to tell them apart. */
+uint16_t move_generation(const struct channel *ch);
 /* The channel ends, or its host has claimed all that it has: sockets that have come for it, and were not claimed, are
  * reset, or left to the processes that have them too. */
 void move_unclaimed_end(struct channel *ch, bool all_are_claimed);

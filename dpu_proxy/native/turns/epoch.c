@@ -212,6 +212,7 @@ void channel_link_opened(struct channel *ch)
 	}
 	ch->moved_epoch = 0;
 	take_over_costs(ch);
+	ch->id_generation = move_generation(ch);
 	ch->epoch_live = true;
 	epochs_begins(ch);
 	xts_headed_epoch(ch->queue);

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -275,6 +276,31 @@ def test_what_is_at_rest_goes_on(kind: str, crashes: int = 4, idle: int = 50) ->
         proxy = bed.status()["proxy"]
         assert (proxy["crashes"]["count"], proxy["state"]) == (crashes, "running")
         assert sum(worker["torn"] for worker in bed.status()["workers"]) == 0
+
+
+@pytest.mark.parametrize("idle", [4, 1000])
+@pytest.mark.parametrize("kind", KINDS)
+def test_new_connections_are_possible_soon(kind: str, idle: int, crashes: int = 5) -> None:
+    """Both ways, and whatever others there are. Its log has the time of the proxy; -s shows both."""
+    connected, accepted = [], []
+    with crashing(kind) as bed, program(bed.place, idle) as on:
+        for number in range(crashes):
+            bed.crash(SIGNALS[number % 2])
+            begun = time.monotonic()
+            with ExitStack() as stack:
+                for port in on.ports:
+                    stack.enter_context(bed.place.connect(port, 10))
+                assert on.does("accept")["without"] == []
+            accepted.append(time.monotonic() - begun)
+            bed.crash(SIGNALS[number % 2])
+            said = on.does("connect")
+            assert said["failures"] == []
+            connected.append(said["seconds"])
+        logged = "".join(file.read_text() for file in bed.control.parent.glob("*log")).splitlines()
+        said_by_proxy = [line for line in logged if "another process goes on" in line]
+        sys.stdout.write("\n".join([f"connect {connected}, accept {accepted} s", *said_by_proxy, ""]))
+    assert statistics.median(connected) < NEW_CONNECTIONS_S
+    assert statistics.median(accepted) < NEW_CONNECTIONS_S
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,6 +13,7 @@ import socket
 import struct
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from beds.memory_sum import memory_sum, sum_of_words, summed_count
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, worker_ffi, worker_lib
@@ -31,6 +32,7 @@ PAGE = struct.Struct("=III4xIB3xQQQ")
 SO_COOKIE = 57
 #: The first channel of a worker.
 QUEUE = 0
+LINES_MANY = 1 << 20
 #: What RESUME says besides.
 NOTHING = dict.fromkeys(("unread", "received_bytes", "sent_bytes", "fin_sent"), 0)
 TICKET = 0x8123456700000000
@@ -400,6 +402,43 @@ def noise(worker: Worker) -> None:
             peer.close()
 
 
+def one_after_the_other(worker: Worker) -> None:
+    """What a host has claimed from this process gets another identifier than what it has not claimed yet: should this
+    one die as well, the host claims both from the next one."""
+    waiting, peers = [1, 2, 3, (1 << 20) + 4, 5, 6], []
+    with worker.attach(1, features=FEATURES | RESUME):
+        for id in waiting:
+            ours, peer = pair()
+            peers.append(peer)
+            line = line_of(ours, proxy_id=id)
+            write(ours.detach(), line.packed())
+        assert recover(worker) == len(waiting)
+        with worker.resume(TICKET, 55, bytes(int(_DEAD.known_bytes)), features=FEATURES | RESUME)[1] as host:
+            host.open()
+            while waiting:
+                key = TICKET | waiting.pop()
+                host.send("XTS_CMD_RESUME", xts_socket=len(waiting), token=1, key=key, post_credits=WINDOW, **NOTHING)
+                answer = host.expect("XTS_REPLY_CLAIM_ACK")
+                assert not answer.error
+                assert answer.fields["proxy_id"] not in waiting
+
+
+def swept(_: Worker) -> None:
+    """Looking for what was open takes no memory for lines that were never written: the unit allows a million."""
+    keep = list(range(1024))
+    out = worker_ffi.new("struct xts_swept *")
+    before = shared_kib()
+    assert worker_lib.xts_ledger_sweep(LINES_MANY, keep, len(keep), out) == 0
+    assert (out.kept, out.reset) == (0, 0)
+    assert shared_kib() - before < 1024
+
+
+def shared_kib() -> int:
+    """proc_pid_status(5)"""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssShmem:")).split()[1])
+
+
 def page(index: int, content: bytes) -> None:
     worker_ffi.memmove(worker_lib.xts_ledger_place_of_relayed(index), content, len(content))
 
@@ -468,6 +507,6 @@ def relayed(worker: Worker) -> None:
 
 if __name__ == "__main__":
     assert LINE.size == 128
-    assert worker_lib.xts_ledger_make(8192, 16) == 0
+    assert worker_lib.xts_ledger_make(LINES_MANY if sys.argv[1] == "swept" else 8192, 16) == 0
     with Worker() as one:
         globals()[sys.argv[1]](one)
