@@ -133,25 +133,24 @@ static bool is_connection(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) && !listens;
 }
 
-/* Of a line that was left behind by a socket before. */
-static void forget(int fd)
+/* Of a line that was left behind by a socket before. Lines from `used` on are not looked at: each would get memory. */
+static void forget(int fd, uint32_t used)
 {
-	if ((uint32_t)fd < ledger->lines && ledger->line[fd].state)
+	if ((uint32_t)fd < used && ledger->line[fd].state)
 		ledger_forget(fd);
 }
 
-static void sweep_one(int fd, struct xts_swept *out)
+static void sweep_one(int fd, uint32_t used, struct xts_swept *out)
 {
 	struct tcp_side side;
-	bool said = (uint32_t)fd < ledger->lines;
 
-	if (said && ledger->line[fd].state && recover_has_channel(&ledger->line[fd]) &&
+	if ((uint32_t)fd < used && ledger->line[fd].state && recover_has_channel(&ledger->line[fd]) &&
 	    !read_line(fd, &ledger->line[fd], &side)) {
 		xts_record_drop(&tcp_side_record, &side);
 		out->kept++;
 		return;
 	}
-	ledger_forget(fd);
+	forget(fd, used);
 	if (!is_connection(fd)) {
 		close(fd);
 		return;
@@ -163,6 +162,7 @@ static void sweep_one(int fd, struct xts_swept *out)
 int xts_ledger_sweep(uint32_t descriptors, const int *keep, uint32_t keep_count, struct xts_swept *out)
 {
 	struct pollfd *fds = calloc(LOOK_AT, sizeof *fds);
+	uint32_t used = ledger_lines_used();
 
 	*out = (struct xts_swept){ 0 };
 	if (!fds)
@@ -183,9 +183,9 @@ int xts_ledger_sweep(uint32_t descriptors, const int *keep, uint32_t keep_count,
 		for (uint32_t i = 0; i < count; i++)
 			if (fds[i].revents & POLLNVAL || is_one_of(fds[i].fd, keep, keep_count) ||
 			    recover_tls_needs(fds[i].fd))
-				forget(fds[i].fd);
+				forget(fds[i].fd, used);
 			else
-				sweep_one(fds[i].fd, out);
+				sweep_one(fds[i].fd, used, out);
 	}
 	free(fds);
 	return 0;

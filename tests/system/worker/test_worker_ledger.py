@@ -15,7 +15,7 @@ _LINES = ("right", "ends", "parked", "lies", "written_over", "others", "places",
 _SOCKETS = (*_LINES, "named", "shared", "nobodys", "lost")
 
 
-@pytest.mark.parametrize("case", [*_SOCKETS, "noise", "relayed", "one_after_the_other"])
+@pytest.mark.parametrize("case", [*_SOCKETS, "noise", "relayed", "swept", "one_after_the_other"])
 def test_a_ledger(case: str) -> None:
     done = subprocess.run([sys.executable, str(PROGRAM), case], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
