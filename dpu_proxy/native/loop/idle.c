@@ -152,12 +152,13 @@ void worker_idle(struct xts_worker *worker)
 	trim_if_due(&w->trim, w->now_ns);
 	if (gap_waits(worker))
 		return;
-	slept = worker_arm_all(w, &timeout_ms);
+	slept = worker_arm_all(w, &timeout_ms) && ulp_bell_sleeps(&w->bell);
 	if (slept) {
 		w->stats.sleeps++;
 		atomic_store_explicit(&w->round_ns, 0, memory_order_relaxed);
 		(void)worker_poll_events(worker, timeout_ms);
 	}
+	ulp_bell_wakes(&w->bell);
 	worker_disarm_all(w);
 	worker->idle_since_ns = 0;
 	w->now_ns = w->config.clock_ns();

@@ -120,7 +120,7 @@ static bool work(struct xts_worker *worker)
 	round_time_begin(&w->round_time, w->now_ns, &w->stats);
 	w->stats.rounds++;
 	schedule_round(&w->schedule, w->now_ns);
-	any = ulp_bell_rung(&w->bell);
+	any = ulp_bell_has_jobs(&w->bell);
 	if (any)
 		ulp_bell_serve(&w->bell);
 	any |= round_receive(w);
@@ -273,6 +273,7 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	worker->state.command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	ulp_bell_init(&w->bell, w->command_fd);
+	ulp_bell_wakes(&w->bell);
 	worker->command_watch.kind = WATCH_COMMAND;
 	event.data.ptr = &worker->command_watch;
 	worker_requests_open(worker);

@@ -36,6 +36,7 @@ static struct {
 	uint64_t progress_ns;   /* when the last job was done, or when one was queued while all threads were idle */
 	uint64_t floor_ns;      /* used_ns of the account that was served last: a new account begins there */
 	struct list given;      /* jobs without an owner */
+	struct list pending;    /* bells that have to be rung before the thread that has their jobs sleeps */
 	struct account accounts[ACCOUNTS];
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	   .work = PTHREAD_COND_INITIALIZER,
@@ -71,12 +72,30 @@ bool ulp_pool_needs_cpus(void)
 void ulp_bell_init(struct ulp_bell *bell, int event_fd)
 {
 	list_init(&bell->jobs);
+	list_init(&bell->pending);
 	bell->event_fd = event_fd;
+	atomic_init(&bell->waiting, 0);
+	atomic_init(&bell->sleeps, true);
 	atomic_init(&bell->rung, false);
 	bell->made = true;
 }
 
-/* With the lock held: the job belongs to its owner again. */
+/* With the lock held. */
+static void ring(struct ulp_bell *bell)
+{
+	list_remove(&bell->pending);
+	if (atomic_load(&bell->waiting) && atomic_load(&bell->sleeps) && !atomic_exchange(&bell->rung, true))
+		(void)eventfd_write(bell->event_fd, 1);
+}
+
+/* With the lock held: the thread sleeps, and so nobody may be left to ring them. */
+static void ring_pending(void)
+{
+	while (!list_empty(&pool.pending))
+		ring(list_entry(pool.pending.next, struct ulp_bell, pending));
+}
+
+/* With the lock held: the job belongs to its owner again, who is not told yet. */
 static void hand_back(struct ulp_job *job)
 {
 	struct ulp_bell *bell = job->bell;
@@ -85,8 +104,40 @@ static void hand_back(struct ulp_job *job)
 	if (!bell)
 		return;
 	list_append(&bell->jobs, &job->node);
-	if (!atomic_exchange(&bell->rung, true))
-		(void)eventfd_write(bell->event_fd, 1);
+	if (!atomic_fetch_add(&bell->waiting, 1))
+		bell->since_ns = now_ns();
+}
+
+static void hand_back_now(struct ulp_job *job)
+{
+	hand_back(job);
+	if (job->bell)
+		ring(job->bell);
+}
+
+/* The thread has done the job, and goes on with others if there are any. */
+static void hand_back_soon(struct ulp_job *job)
+{
+	struct ulp_bell *bell = job->bell;
+
+	hand_back(job);
+	if (!bell)
+		return;
+	if (!pool.queued || atomic_load(&bell->waiting) >= ULP_POOL_TOGETHER ||
+	    pool.progress_ns >= bell->since_ns + ULP_POOL_TOGETHER_NS)
+		ring(bell);
+	else if (list_empty(&bell->pending))
+		list_append(&pool.pending, &bell->pending);
+}
+
+/* With the lock held: a job that was handed back leaves its bell, if it is still there. */
+static void leave_bell(struct ulp_job *job)
+{
+	if (list_empty(&job->node))
+		return;
+	list_remove(&job->node);
+	if (atomic_fetch_sub(&job->bell->waiting, 1) == 1)
+		list_remove(&job->bell->pending);
 }
 
 void ulp_bell_serve(struct ulp_bell *bell)
@@ -96,7 +147,9 @@ void ulp_bell_serve(struct ulp_bell *bell)
 	atomic_store(&bell->rung, false);
 	do {
 		pthread_mutex_lock(&pool.lock);
-		job = list_empty(&bell->jobs) ? NULL : list_entry(list_pop(&bell->jobs), struct ulp_job, node);
+		job = list_empty(&bell->jobs) ? NULL : list_entry(bell->jobs.next, struct ulp_job, node);
+		if (job)
+			leave_bell(job);
 		pthread_mutex_unlock(&pool.lock);
 		if (job)
 			job->done(job);
@@ -138,7 +191,7 @@ static void enqueue(struct ulp_job *job)
 
 		dequeue(oldest);
 		oldest->undone = true;
-		hand_back(oldest);
+		hand_back_now(oldest);
 	}
 	if (!a->count && a->used_ns < pool.floor_ns)
 		a->used_ns = pool.floor_ns;
@@ -235,7 +288,7 @@ static uint64_t run_next(bool can_leave_idle, bool *runs)
 	job->spent_ns += took_ns;
 	pool.accounts[job->account].used_ns += took_ns * WEIGHT / job->weight;
 	if (!job->orphan) {
-		hand_back(job);
+		hand_back_soon(job);
 	} else {
 		pthread_mutex_unlock(&pool.lock);
 		job->abandoned(job);
@@ -265,6 +318,7 @@ static void *background_thread(void *runs)
 			(void)run_next(can_leave_idle, runs);
 			continue;
 		}
+		ring_pending();
 		pool.idle++;
 		pthread_cond_wait(&pool.work, &pool.lock);
 		pool.idle--;
@@ -312,6 +366,7 @@ static void *reserve_thread(void *nothing)
 			continue;
 		}
 		pool.reserve_ns = 0;
+		ring_pending();
 		hurry();
 		wait_for_turn();
 	}
@@ -357,6 +412,7 @@ static int start(void)
 	for (uint32_t i = 0; i < ACCOUNTS; i++)
 		list_init(&pool.accounts[i].jobs);
 	list_init(&pool.given);
+	list_init(&pool.pending);
 	pool.stopping = false;
 	key_end_waits(false);
 	pool.thread_count = pool.begun_count = pool.background_count = pool.idle = 0;
@@ -449,10 +505,10 @@ void ulp_pool_move(struct ulp_job *job, struct ulp_bell *bell)
 {
 	pthread_mutex_lock(&pool.lock);
 	if (job->state == ULP_JOB_DONE)
-		list_remove(&job->node);
+		leave_bell(job);
 	job->bell = bell;
 	if (job->state == ULP_JOB_DONE)
-		hand_back(job);
+		hand_back_now(job);
 	pthread_mutex_unlock(&pool.lock);
 }
 
@@ -463,7 +519,7 @@ bool ulp_pool_returned(struct ulp_job *job)
 	pthread_mutex_lock(&pool.lock);
 	returned = job->state == ULP_JOB_DONE;
 	if (returned) {
-		list_remove(&job->node);
+		leave_bell(job);
 		job->state = ULP_JOB_OWN;
 	}
 	pthread_mutex_unlock(&pool.lock);
@@ -478,7 +534,7 @@ bool ulp_pool_drop(struct ulp_job *job)
 	if (job->state == ULP_JOB_QUEUED)
 		dequeue(job);
 	else if (job->state == ULP_JOB_DONE)
-		list_remove(&job->node);
+		leave_bell(job);
 	is_free = job->state != ULP_JOB_RUNNING;
 	job->orphan = !is_free;
 	pthread_mutex_unlock(&pool.lock);

@@ -106,9 +106,14 @@ static void step(struct worker *worker, unsigned *dice)
 			abort();
 		atomic_fetch_add(&left_count, 1);
 	}
-	if (ulp_bell_rung(&worker->bell))
+	if (what == 8) {
+		if (ulp_bell_sleeps(&worker->bell))
+			poll(NULL, 0, 0);
+		ulp_bell_wakes(&worker->bell);
+	}
+	if (ulp_bell_has_jobs(&worker->bell))
 		ulp_bell_serve(&worker->bell);
-	if (ulp_bell_rung(&worker->other))
+	if (ulp_bell_has_jobs(&worker->other))
 		ulp_bell_serve(&worker->other);
 }
 
