@@ -90,7 +90,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
         "-o",
         str(directory / "asked"),
         str(directory / "main.c"),
-        str(NATIVE / "ulp" / "tls" / "tls_library.c"),
+        *(str(NATIVE / "ulp" / "tls" / f"{name}.c") for name in ("tls_library", "tls_kdf")),
     ]
     subprocess.run([*command, "-lssl", "-lcrypto", "-lpthread"], check=True, capture_output=True, timeout=60)
 

@@ -220,8 +220,7 @@ static int handshake_here(struct tls *t)
 		if (r)
 			return r;
 	}
-	ERR_clear_error();
-	r = SSL_do_handshake(t->ssl);
+	r = tls_shake_hands(t);
 	if (t->flooded) {
 		tls_flood_alert(t);
 		return tls_flood_fail(t);

@@ -20,6 +20,7 @@
  * tls_rekey.c       new keys when the kernel does it
  * tls_leave.c       how a connection leaves OpenSSL; tls_ours.h has what carries it then
  * tls_secret.c      keys outside OpenSSL
+ * tls_kdf.c         the key derivation of TLS 1.3
  * tls_move.c        a connection as a record, for another process of the proxy
  * tls_about.c       what is known of a connection, when OpenSSL is gone
  * tls_handshake.c handshakes on other threads
@@ -512,6 +513,8 @@ int tls_rekey_settle(struct tls *t);
 
 /* From now on connections learn their traffic secrets, if anybody may need them. */
 void tls_secret_install(const struct xts_tls_config *config, SSL_CTX *ssl);
+/* As SSL_do_handshake(), with OpenSSL's errors cleared before: so that t gets its secrets. */
+int tls_shake_hands(struct tls *t);
 void tls_secret_forget(struct tls_secret *s);
 /* Forgets those of a connection, and frees their memory. */
 void tls_secrets_forget(struct tls *t);

@@ -112,8 +112,7 @@ static void step(struct ulp_job *job)
 		s->unmade = tls_make_ssl(t, s->fd);
 	if (s->unmade)
 		return;
-	ERR_clear_error();
-	s->outcome = tls_outcome(t, SSL_do_handshake(t->ssl));
+	s->outcome = tls_outcome(t, tls_shake_hands(t));
 	if (t->flooded)
 		tls_flood_alert(t);
 	else if (s->outcome.result == 1)

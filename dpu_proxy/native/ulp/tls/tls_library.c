@@ -7,8 +7,9 @@
  * pool, which may get no CPU for long while it holds one, holds up no worker that uses OpenSSL for records.
  *
  * How: a provider of two functions that matter. It gives out the lists of OpenSSL's default provider, which lives in a
- * context behind it, filtered; the algorithms themselves are the default provider's. What an OpenSSL newer than this
- * file adds passes, except ciphers in modes that are not TLS's, and decoders of what is not a certificate's key.
+ * context behind it, filtered; the algorithms themselves are the default provider's, except for one (tls_kdf.h). What
+ * an OpenSSL newer than this file adds passes, except ciphers in modes that are not TLS's, and decoders of what is not
+ * a certificate's key.
  *
  * From OpenSSL 3.2 on there is less to gain. And where the machine's configuration of OpenSSL names another provider
  * (FIPS), or default properties, that holds. Then everything is in OpenSSL's default context, as if this file did not
@@ -22,6 +23,7 @@
 #include <string.h>
 
 #include "tls.h"
+#include "tls_kdf.h"
 
 #define ALGORITHMS_MAX 192u /* of one operation */
 
@@ -61,6 +63,8 @@ struct filter {
 	int operation;
 	const char *const *never;                /* names; NULL: none */
 	bool (*needs)(const OSSL_ALGORITHM *a);  /* NULL: all others */
+	const char *ours;                        /* the name of one that is made here; NULL: none */
+	const OSSL_DISPATCH *functions;          /* of it */
 	OSSL_ALGORITHM left[ALGORITHMS_MAX + 1]; /* the last one is the end of the list */
 };
 
@@ -69,6 +73,7 @@ static struct filter filters[] = {
 	{ .operation = OSSL_OP_CIPHER, .needs = is_cipher_of_tls },
 	{ .operation = OSSL_OP_KEYMGMT, .never = never_keys },
 	{ .operation = OSSL_OP_DECODER, .never = never_decoders, .needs = is_for_certificates },
+	{ .operation = OSSL_OP_KDF, .ours = TLS_KDF_NAME, .functions = tls_kdf_functions },
 };
 
 /* Is this the first of the algorithm's names: "AES-256-GCM" of "AES-256-GCM:id-aes256-GCM:..."? */
@@ -101,7 +106,10 @@ static bool fill(struct filter *f)
 			continue;
 		if (count == ALGORITHMS_MAX)
 			return false;
-		f->left[count++] = *a;
+		f->left[count] = *a;
+		if (f->ours && is_named(a, f->ours))
+			f->left[count].implementation = f->functions;
+		count++;
 	}
 	return true;
 }
@@ -185,7 +193,7 @@ static bool is_slow(void)
 static bool load(OSSL_LIB_CTX *behind)
 {
 	defaults = behind ? OSSL_PROVIDER_load(behind, "default") : NULL;
-	if (!defaults)
+	if (!defaults || !tls_kdf_load(behind))
 		return false;
 	for (size_t i = 0; i < sizeof filters / sizeof *filters; i++) {
 		if (!fill(&filters[i]))
@@ -203,6 +211,7 @@ static void make(void)
 	if (!load(behind)) {
 		OSSL_LIB_CTX_free(library);
 		library = NULL;
+		tls_kdf_unload();
 		if (defaults)
 			OSSL_PROVIDER_unload(defaults);
 		OSSL_LIB_CTX_free(behind);

@@ -1,14 +1,16 @@
 /*
- * Keys outside OpenSSL: of TLS 1.3 from the traffic secrets (RFC 8446 7.2, 7.3), which OpenSSL tells by its key log
- * callback, and of TLS 1.2 from the master secret (RFC 5246 6.3). Both become the kernel's struct, in which a record
- * layer takes a direction: the kernel's (tls_rekey.c) or ours (tls_leave.c).
+ * Keys outside OpenSSL: of TLS 1.3 from the traffic secrets (RFC 8446 7.2, 7.3), which pass by when OpenSSL derives
+ * them in our library context (tls_kdf.h), or are told by its key log callback, and of TLS 1.2 from the master secret
+ * (RFC 5246 6.3). Both become the kernel's struct, in which a record layer takes a direction: the kernel's
+ * (tls_rekey.c) or ours (tls_leave.c).
  */
 #include <openssl/core_names.h>
+#include <openssl/err.h>
 #include <openssl/kdf.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "tls.h"
+#include "tls_kdf.h"
 #include "ulp/tls_keys/key_memory.h"
 
 /* --- the secrets -------------------------------------------------------------------------------------------------- */
@@ -24,63 +26,101 @@ void tls_secrets_forget(struct tls *t)
 	t->secrets = NULL;
 }
 
-/* A line of the key log: label, client random, secret. OpenSSL writes it when it begins to use the keys. */
-static void on_secret(const SSL *ssl, const char *line)
+/* OpenSSL begins to use this secret. */
+static void take(struct tls *t, bool of_client, const uint8_t *secret, size_t bytes)
+{
+	bool sends = of_client == t->client;
+	struct tls_secret *s;
+
+	if (!t->secrets)
+		t->secrets = key_memory_take(sizeof *t->secrets);
+	if (!t->secrets || bytes > sizeof s->data)
+		return; /* the connection stays with OpenSSL */
+	s = sends ? &t->secrets->send : &t->secrets->receive;
+	memcpy(s->data, secret, bytes);
+	s->bytes = (uint8_t)bytes;
+	*(sends ? &t->watch.sent : &t->watch.received) = 0;
+}
+
+static void on_secret(void *t, bool of_client, const uint8_t *secret, size_t bytes)
+{
+	take(t, of_client, secret, bytes);
+}
+
+/* A line of the key log: label, client random, secret. */
+static void on_line(const SSL *ssl, const char *line)
 {
 	static const char client[] = "CLIENT_TRAFFIC_SECRET_0 ", server[] = "SERVER_TRAFFIC_SECRET_0 ";
 	struct tls *t = SSL_get_app_data(ssl);
-	bool of_client = strncmp(line, client, sizeof client - 1) == 0, sends;
+	bool of_client = strncmp(line, client, sizeof client - 1) == 0;
 	const char *hex = strrchr(line, ' ');
-	struct tls_secret *s;
+	struct tls_secret s;
 	size_t n;
 
 	/* without t OpenSSL reads tickets of a connection that has left it (tls_tickets.c), and keys that changed meanwhile */
 	if (!t || !hex || (!of_client && strncmp(line, server, sizeof server - 1) != 0))
 		return;
-	sends = of_client == t->client;
-	if (!t->secrets)
-		t->secrets = key_memory_take(sizeof *t->secrets);
-	if (!t->secrets)
-		return; /* the connection stays with OpenSSL */
-	s = sends ? &t->secrets->send : &t->secrets->receive;
-	if (OPENSSL_hexstr2buf_ex(s->data, sizeof s->data, &n, hex + 1, 0) == 1)
-		s->bytes = (uint8_t)n;
-	*(sends ? &t->watch.sent : &t->watch.received) = 0;
+	if (OPENSSL_hexstr2buf_ex(s.data, sizeof s.data, &n, hex + 1, 0) == 1)
+		take(t, of_client, s.data, n);
+	tls_secret_forget(&s);
+}
+
+static bool needs_secrets(const struct xts_tls_config *config)
+{
+	bool kernel = config->kernel_changes_keys && config->settings.crypto != XTS_TLS_CRYPTO_USER;
+
+	return kernel || config->settings.records != XTS_TLS_RECORDS_OPENSSL;
 }
 
 void tls_secret_install(const struct xts_tls_config *config, SSL_CTX *ssl)
 {
-	bool kernel = config->kernel_changes_keys && config->settings.crypto != XTS_TLS_CRYPTO_USER;
+	if (!tls_library() && needs_secrets(config))
+		SSL_CTX_set_keylog_callback(ssl, on_line);
+}
 
-	if (kernel || config->settings.records != XTS_TLS_RECORDS_OPENSSL)
-		SSL_CTX_set_keylog_callback(ssl, on_secret);
+int tls_shake_hands(struct tls *t)
+{
+	int r;
+
+	ERR_clear_error();
+	if (needs_secrets(t->context->config))
+		tls_kdf_tells(on_secret, t);
+	r = SSL_do_handshake(t->ssl);
+	tls_kdf_tells(NULL, NULL);
+	return r;
 }
 
 /* --- TLS 1.3 ------------------------------------------------------------------------------------------------------ */
 
-/* HKDF-Expand-Label of RFC 8446 7.1, without a context. */
+/* Looked up once: workers that change keys may not wait for locks that threads of the pool have. */
+static EVP_KDF *kdf_13;
+
+static void find_kdf_13(void)
+{
+	kdf_13 = EVP_KDF_fetch(tls_library(), TLS_KDF_NAME, NULL);
+}
+
+/* HKDF-Expand-Label of RFC 8446 7.1, without a context: by our function where there is one (tls_kdf.h). */
 static bool expand_label(const EVP_MD *digest, const struct tls_secret *secret, const char *label, uint8_t *out,
 			 size_t bytes)
 {
-	char info[32] = { (char)(bytes >> 8), (char)bytes, 0 };
-	/* with its terminating 0, which means no context */
-	int label_bytes = snprintf(info + 3, sizeof info - 3, "tls13 %s", label);
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;
 	OSSL_PARAM parameters[] = {
 		OSSL_PARAM_construct_int(OSSL_KDF_PARAM_MODE, &mode),
 		OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)(uintptr_t)EVP_MD_get0_name(digest), 0),
 		OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (uint8_t *)(uintptr_t)secret->data, secret->bytes),
-		OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, 3 + (size_t)label_bytes + 1),
+		OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_PREFIX, (char *)(uintptr_t)"tls13 ", 6),
+		OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_LABEL, (char *)(uintptr_t)label, strlen(label)),
 		OSSL_PARAM_construct_end(),
 	};
-	EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
-	EVP_KDF_CTX *context = kdf ? EVP_KDF_CTX_new(kdf) : NULL;
+	EVP_KDF_CTX *context;
 	bool ok;
 
-	info[2] = (char)label_bytes;
+	pthread_once(&once, find_kdf_13);
+	context = kdf_13 ? EVP_KDF_CTX_new(kdf_13) : NULL;
 	ok = context && EVP_KDF_derive(context, out, bytes, parameters) == 1;
 	EVP_KDF_CTX_free(context);
-	EVP_KDF_free(kdf);
 	return ok;
 }
 
