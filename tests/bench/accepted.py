@@ -3,7 +3,8 @@
 The server is the same program on each path (native/workloads_accept.c): with TLS pushed onto its listener, with OpenSSL
 in its own process, or plain behind HAProxy, which has the certificate. The clients (native/tls_load.c) are the same for
 all, and on the device's core. All servers give out tickets, as they come; clients with sessions offer one each time.
-Of XTS the CPU time of the process with the private keys is told, too: it is a part of the device's.
+Of what the device is besides them, HAProxy or the proxy's processes, the CPU time is told, too: other programs on the
+core do not change it. Of XTS also that of the process with the private keys, which is a part of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 
 from .beds import Bed
 from .certificates import Certificates
-from .foreign import process_s
+from .foreign import threads_s
 from .native_programs import Programs
 from .pyclient import sample, window
 from .served import DEVICE, HOST, Result, Target, serving
@@ -43,16 +44,21 @@ def _environment(bed: Bed, subject: Subject, certificates: Certificates, kind: s
     return {"BENCH_CERTIFICATE": str(certificates.of(kind))}
 
 
-def _keys_s(bed: Bed, subject: Subject) -> float:
-    """What the process with the private keys has worked so far."""
-    return process_s(bed.keys_pid) if subject.path is Way.XTS else 0.0
+def _worked(bed: Bed, subject: Subject, haproxy_pid: int) -> dict[str, float]:
+    """What each part of the device has worked so far."""
+    if subject.path is Way.HAPROXY:
+        return {"own_s": threads_s(haproxy_pid)}
+    if subject.path is not Way.XTS:
+        return {}
+    keys_s = threads_s(bed.keys_pid)
+    return {"own_s": threads_s(bed.proxy_pid) + keys_s, "keys_s": keys_s}
 
 
 def measure(
-    bed: Bed, workload: Workload, subject: Subject, seconds: float, fixed: tuple[Programs, Certificates]
+    bed: Bed, workload: Workload, subject: Subject, seconds: float, fixed: tuple[Programs, Certificates, int]
 ) -> Result:
-    """One run with a server of its own; fixed: what is built and made. RuntimeError when one fails."""
-    port, (programs, certificates) = _PORTS[workload.tls], fixed
+    """One run with a server of its own; fixed: what is built and made, and HAProxy. RuntimeError when one fails."""
+    port, (programs, certificates, haproxy_pid) = _PORTS[workload.tls], fixed
     target = Target(bed, HOST if subject.path is Way.DIRECT else DEVICE, port, workload.connections, workload.load)
 
     def load(seconds: float) -> Result:
@@ -63,10 +69,9 @@ def measure(
     environment = _environment(bed, subject, certificates, workload.tls)
     with serving(bed, subject, _server(subject, programs, port), port, environment):
         load(_WARM_UP_S)
-        begin, keys_s = sample(), _keys_s(bed, subject)
+        begin, before = sample(), _worked(bed, subject, haproxy_pid)
         result = load(seconds)
-        cores = window(begin, sample())
-        if subject.path is Way.XTS:
-            cores["keys_s"] = _keys_s(bed, subject) - keys_s
+        cores, after = window(begin, sample()), _worked(bed, subject, haproxy_pid)
+        cores |= {part: after[part] - before[part] for part in before}
     # Over the run of the clients; while they start and end the host does nothing.
     return {**cores, **result, "run_seconds": cores["seconds"]}

@@ -70,6 +70,8 @@ def metrics(result: Mapping[str, float | str]) -> dict[str, float]:
         for kind in WATCHED
         if f"{kind}_s" in number
     }
+    if "own_s" in number:
+        out["own_us_per_op"] = 1e6 * number["own_s"] / number["operations"]
     if "keys_s" in number:
         out["keys_us_per_op"] = 1e6 * number["keys_s"] / number["operations"]
         out["keys_share"] = number["keys_s"] / device if device else 0.0

@@ -30,6 +30,7 @@ _DEFAULT = ("request-spin:shm", "requests-32:shm")
 _METRICS = (
     ("host_us_per_op", "host µs each", 3),
     ("device_us_per_op", "device µs each", 3),
+    ("own_us_per_op", "of that the proxy", 3),
     ("p50_us", "p50 µs", 2),
     ("rate", "per second", 0),
     *report.BULK,

@@ -335,6 +335,7 @@ def serving(
     """A server of the host's, accepting. RuntimeError, with what it said, when it ends or nothing is accepted."""
     with tempfile.TemporaryFile("w+") as log:
         role = "host" if subject.path is Way.XTS else "kern"
+        _wait_until_free(bed, subject, port)
         process = bed.spawn(role, command, environment, stdout=log, stderr=log)
         try:
             _wait_until_served(bed, subject, port, process)
@@ -366,17 +367,29 @@ def _interposed(bed: Bed, subject: Subject, directory: Path) -> Mapping[str, str
     return {**environment, "XTS_ENDPOINT": bed.endpoint, **dict(subject.settings)}
 
 
+def _answers(bed: Bed, subject: Subject, port: int) -> bool:
+    """Is a connection accepted, where the server itself listens?"""
+    with netns.inside(topology.namespace_of(bed.name, "net")):
+        probe = socket.socket()
+    with probe:
+        probe.settimeout(1)
+        return probe.connect_ex((DEVICE if subject.path is Way.XTS else HOST, port)) == 0
+
+
+def _wait_until_free(bed: Bed, subject: Subject, port: int) -> None:
+    """On a busy machine a proxy hears late of the end of the server before, whose listener then still has the port."""
+    deadline = time.monotonic() + START_S
+    while _answers(bed, subject, port) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 def _wait_until_served(bed: Bed, subject: Subject, port: int, process: subprocess.Popen[str]) -> None:
-    """Until a connection is accepted, where the server itself listens."""
-    address = DEVICE if subject.path is Way.XTS else HOST
+    """Until a connection is accepted."""
     deadline = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < deadline:
-        with netns.inside(topology.namespace_of(bed.name, "net")):
-            probe = socket.socket()
-        with probe:
-            probe.settimeout(1)
-            if probe.connect_ex((address, port)) == 0:
-                return
+        if _answers(bed, subject, port):
+            return
         time.sleep(0.02)
     state = "no connection" if process.poll() is None else f"exit status {process.returncode}"
+    address = DEVICE if subject.path is Way.XTS else HOST
     raise RuntimeError(f"{state} within {START_S} s at {address} port {port}")

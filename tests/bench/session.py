@@ -157,7 +157,7 @@ class Session:
             result = served.measure(self.bed(subject), workload, subject, seconds * workload.stretch)
             return Run(workload.key, subject.key, repetition, result, placement)
         if workload.name == "accept":
-            window_s, fixed = seconds * workload.stretch, (self.programs, self.certificates)
+            window_s, fixed = seconds * workload.stretch, (self.programs, self.certificates, self.haproxy_pid)
             result = accepted.measure(self.bed(subject), workload, subject, window_s, fixed)
             return Run(workload.key, subject.key, repetition, result, placement)
         command = [*self.client(subject, workload), "--seconds", f"{seconds * workload.stretch:.2f}"]

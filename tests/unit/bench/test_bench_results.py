@@ -122,10 +122,11 @@ def test_those_by_the_relay_compared_with_those_that_have_a_queue() -> None:
 
 def test_the_process_with_the_keys_and_how_many_have_resumed() -> None:
     found = metrics(
-        {"operations": 100, "seconds": 1.0, "host_core_s": 0.5, "device_core_s": 0.5, "keys_s": 0.1}
+        {"operations": 100, "seconds": 1.0, "host_core_s": 0.5, "device_core_s": 0.5, "keys_s": 0.1, "own_s": 0.3}
         | {"resumed_share": 0.9}
     )
     assert found["keys_us_per_op"] == pytest.approx(1000) and found["keys_share"] == pytest.approx(0.2)
+    assert found["own_us_per_op"] == pytest.approx(3000)
     assert found["resumed_share"] == 0.9
 
 
