@@ -29,8 +29,9 @@
  * threads until it is done. Where they may not leave SCHED_IDLE, this does not help.
  *
  * Fairness. Each account (a tenant) has a queue. The account that has used the least time, relative to its weight, is
- * served next, so a flood of one tenant makes another tenant wait for one job at most. A queue is bounded: when it is
- * full, the oldest job is handed back undone, because its peer is the most likely to have given up.
+ * served next, so a flood of one tenant makes another tenant wait for one job at most, and one of more than TOGETHER_NS
+ * or a few short ones until a sleeping worker hears of the result. A queue is bounded: when it is full, the oldest job
+ * is handed back undone, because its peer is the most likely to have given up.
  */
 #ifndef XTS_ULP_HANDSHAKE_POOL_H
 #define XTS_ULP_HANDSHAKE_POOL_H
