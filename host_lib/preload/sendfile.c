@@ -140,27 +140,6 @@ static ssize_t send_file(int s, int in, off_t *offset, size_t count)
 	return done ? (ssize_t)done : r;
 }
 
-EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
-{
-	int s = descriptor_offloaded(out);
-
-	if (s >= 0) {
-		int before;
-		ssize_t r;
-
-		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); /* it is no cancellation point */
-		r = CALL_AGAIN(send_file(s, in, offset, count));
-		pthread_setcancelstate(before, &(int){ 0 });
-		return r;
-	}
-	if (descriptor_offloaded(in) >= 0) {
-		errno = EINVAL; /* a socket cannot be the source, as in the kernel */
-		return -1;
-	}
-	return real()->sendfile(out, in, offset, count);
-}
-ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__((alias("sendfile"))) EXPORT;
-
 /* --- splice ------------------------------------------------------------------------------------------------------- */
 
 /* A pipe that polls writable accepts PIPE_BUF bytes without waiting. */
@@ -246,17 +225,10 @@ static bool pipe_is_broken(int pipe_out)
 	return true;
 }
 
-/* Data of the socket for a pipe, without removing it. wait: waits for data if there is none. */
-static ssize_t look_into_socket(int s, int pipe_out, char *buffer, size_t bytes, bool wait)
+/* Data of the socket, without removing it. wait: waits for data if there is none. */
+static ssize_t look_into_socket(int s, char *buffer, size_t bytes, bool wait)
 {
-	ssize_t r = XTS(xts_recv(s, buffer, bytes, MSG_PEEK | MSG_DONTWAIT));
-
-	if (r >= 0 || errno != EAGAIN)
-		return r;
-	if (pipe_is_broken(pipe_out))
-		return -1;
-	errno = EAGAIN;
-	return wait ? XTS(xts_recv(s, buffer, bytes, MSG_PEEK)) : r;
+	return XTS(xts_recv(s, buffer, bytes, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT)));
 }
 
 /* Removes bytes that were looked at. One call may give fewer; if they are gone, another reader has them. */
@@ -272,6 +244,7 @@ static int take_away(int s, char *buffer, size_t bytes)
 	return 0;
 }
 
+/* As in the kernel, the pipe is waited for first. */
 static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
 {
 	bool wait = pipe_waits(pipe_out, flags);
@@ -279,14 +252,16 @@ static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
 	size_t done = 0;
 	ssize_t r = 0;
 
+	if (pipe_is_broken(pipe_out))
+		return -1;
 	while (done < bytes) {
 		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
 
-		r = look_into_socket(s, pipe_out, buffer, part, !done);
-		if (r <= 0 || pipe_is_ready(pipe_out, POLLOUT, wait && !done, NULL) < 0) {
-			r = r <= 0 ? r : -1;
+		r = pipe_is_ready(pipe_out, POLLOUT, wait && !done, NULL);
+		if (!r)
+			r = look_into_socket(s, buffer, part, !done);
+		if (r <= 0)
 			break;
-		}
 		r = real()->write(pipe_out, buffer, (size_t)r);
 		if (r <= 0)
 			break;
@@ -375,3 +350,33 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 	return is_datagrams(from) ? CALL_AGAIN(datagram_to_pipe(from, out, bytes, flags)) :
 				    CALL_AGAIN(socket_to_pipe(from, out, bytes, flags));
 }
+
+/* --- both --------------------------------------------------------------------------------------------------------- */
+
+/* Since Linux 5.12 a socket is a source for a pipe, as for splice(). It has no offset. */
+static ssize_t file_is_socket(int out, int in, const off_t *offset, size_t count)
+{
+	if (offset)
+		errno = argument_is_bad(offset, sizeof *offset) ? EFAULT : ESPIPE;
+	else if (!is_open(out, O_RDONLY))
+		errno = EBADF;
+	else if (is_pipe(out))
+		return splice(in, NULL, out, NULL, count, 0);
+	else
+		errno = EINVAL;
+	return -1;
+}
+
+EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
+{
+	int s = descriptor_offloaded(out), before;
+	ssize_t r;
+
+	if (s < 0 && descriptor_offloaded(in) < 0)
+		return real()->sendfile(out, in, offset, count);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); /* it is no cancellation point */
+	r = s < 0 ? file_is_socket(out, in, offset, count) : CALL_AGAIN(send_file(s, in, offset, count));
+	pthread_setcancelstate(before, &(int){ 0 });
+	return r;
+}
+ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__((alias("sendfile"))) EXPORT;

@@ -50,6 +50,8 @@ int xts_sendmmsg(int number, struct mmsghdr *messages, unsigned count, int flags
 	unsigned i;
 	ssize_t r;
 
+	if (flags & FLAGS_OF_KERNEL)
+		return finish(-EINVAL);
 	if (count > MESSAGES_MAX)
 		count = MESSAGES_MAX;
 	if (argument_is_bad(messages, count * sizeof *messages))
@@ -107,6 +109,8 @@ int xts_recvmmsg(int number, struct mmsghdr *messages, unsigned count, int flags
 	ssize_t r;
 	int result;
 
+	if (flags & FLAGS_OF_KERNEL)
+		return finish(-EINVAL);
 	if (timeout && argument_is_bad(timeout, sizeof *timeout))
 		return finish(-EFAULT);
 	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= (long)NS_PER_S))

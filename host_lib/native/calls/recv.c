@@ -117,6 +117,15 @@ static void tell_inq(const struct xts_sock *s, struct about *about)
 	about_put(about, IPPROTO_TCP, TCP_CM_INQ, &left, sizeof left);
 }
 
+/* A wait without room for a byte has ended with r. tcp_recvmsg() returns 0 then, whatever ended it: data, its time or a
+ * signal. */
+static ssize_t without_room(const struct receiving *o, int r)
+{
+	if (o->to->bytes || !o->op.blocking || (r != -EAGAIN && r != -EINTR && r != -ERESTART))
+		return r;
+	return o->op.s->cold->pdu_first || o->op.s->pushing ? r : 0;
+}
+
 static ssize_t recv_all(struct xts_sock *s, const struct sink *to, int flags, struct about *about)
 {
 	size_t target = flags & MSG_WAITALL ? to->bytes : s->receive_lowat;
@@ -135,7 +144,7 @@ static ssize_t recv_all(struct xts_sock *s, const struct sink *to, int flags, st
 		channel_pump(s->stack); /* a repeated peek expects to see more */
 	r = operation_run(&o.op);
 	if (r)
-		return o.done ? (ssize_t)o.done : r;
+		return o.done ? (ssize_t)o.done : without_room(&o, r);
 	status_data(s);
 	if (__builtin_expect(s->cold->tells_inq, 0) && about)
 		tell_inq(s, about);
@@ -271,7 +280,7 @@ ssize_t about_return(const struct about *about, struct msghdr *message, ssize_t 
 ssize_t xts_recvmsg(int number, struct msghdr *message, int flags)
 {
 	struct about about;
-	ssize_t r = about_message(&about, message);
+	ssize_t r = flags & FLAGS_OF_KERNEL ? -EINVAL : about_message(&about, message);
 
 	if (r)
 		return finish((int)r);

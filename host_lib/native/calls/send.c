@@ -273,7 +273,7 @@ ssize_t xts_sendto(int number, const void *data, size_t bytes, int flags, const 
 
 ssize_t xts_sendmsg(int number, const struct msghdr *message, int flags)
 {
-	int r = xts_argument_outgoing(message);
+	int r = flags & FLAGS_OF_KERNEL ? -EINVAL : xts_argument_outgoing(message);
 
 	if (r)
 		return finish(r);

@@ -36,6 +36,9 @@
 #define ARGUMENT_BYTES_MAX ((size_t)0x7ffff000u) /* MAX_RW_COUNT: one call moves no more */
 #define ARGUMENT_PIECES_MAX 1024u                /* UIO_MAXIOV */
 
+/* MSG_CMSG_COMPAT, which the kernel keeps for itself: no program may give it to a call with a struct msghdr. */
+#define FLAGS_OF_KERNEL ((int)0x80000000)
+
 /* Where the memory of processes ends on this machine. Found out when the library is loaded. */
 extern __attribute__((visibility("default"))) uintptr_t xts_argument_end;
 

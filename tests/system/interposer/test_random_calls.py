@@ -36,6 +36,11 @@ FOUND: dict[str, Script] = {
     "splice_to_the_wrong_end_of_a_pipe": [["pair", 0, 1, "127.0.0.1"], ["pipe", 8, 9], ["splice", 0, 8, 7]],
     "splice_from_the_wrong_end_of_a_pipe": [["pair", 0, 1, "127.0.0.1"], ["pipe", 8, 9], ["splice", 9, 0, 7]],
     "writev_of_nothing_looks_at_nothing": [["socket", 0, 4, 0], ["listen", 0, 5], ["writev", 0, [0]]],
+    "recv_of_nothing_when_its_time_is_over": [
+        ["pair", 0, 1, "127.0.0.1"],
+        ["set", 0, "SO_RCVTIMEO", [0, 20_000]],
+        ["recv", 0, 0, 0],
+    ],
     "bind_again_to_a_foreign_address": [["pair", 0, 1, "127.0.0.1"], ["bind", 1, "192.0.2.1", 0]],
     "bind_after_a_reset": [["pair", 0, 1, "127.0.0.1"], ["reset", 0], ["bind", 1, "127.0.0.3", 0]],
     "recvmsg_without_room_for_a_name": [["pair", 0, 1, "127.0.0.1"], ["send", 0, 7, 0], ["recvmsg", 1, [7], 0]],

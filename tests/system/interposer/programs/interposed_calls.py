@@ -174,6 +174,38 @@ def sources_of_sendfile(c: Calls) -> None:
 
 
 @script("interposed calls")
+def sendfile_from_a_socket(c: Calls) -> None:
+    """A pipe takes it, as with splice(), and nothing else."""
+    c.native.sendfile.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    s, peer = c.connected()
+    listener, fresh = c.create(), c.create()
+    c.bind(listener, 0)
+    c.do("listen", listener, 1)
+    reads, writes = os.pipe()
+    read_only, write_only = os.open("/dev/null", os.O_RDONLY), os.open("/dev/null", os.O_WRONLY)
+    peer.sendall(b"0123456789")
+    c.wait(s, select.POLLIN)
+    for into in (writes, reads, read_only, write_only, s, os.memfd_create("m"), 12_345):
+        for count in (0, 3):
+            n = c.call("sendfile", into, s, None, count)
+            c.note("taken", [n, os.read(reads, n).hex() if n > 0 else ""])
+        for where in (ctypes.byref(ctypes.c_long(0)), *map(ctypes.c_void_p, PLAIN[1:])):
+            c.note("with an offset", c.call("sendfile", into, s, where, 3))
+    for other in (listener, fresh):
+        c.note("without a peer", c.call("sendfile", writes, other, None, 3))
+    os.set_blocking(writes, False)
+    c.note("the rest", [c.call("sendfile", writes, s, None, 1000), os.read(reads, 1000).hex()])
+    peer.close()
+    c.wait(s, select.POLLIN)
+    c.note("the end", c.call("sendfile", writes, s, None, 3))
+    os.write(writes, bytes(1 << 20))  # as much as goes in
+    c.note("a full pipe", c.call("sendfile", writes, s, None, 3))
+    os.close(reads)
+    c.note("nobody reads", c.call("sendfile", writes, s, None, 3))
+
+
+@script("interposed calls")
 def into_a_pipe_that_nobody_reads(c: Calls) -> None:
     c.native.splice.restype = ctypes.c_ssize_t
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

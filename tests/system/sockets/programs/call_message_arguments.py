@@ -6,10 +6,12 @@ import ctypes
 import select
 import socket
 import struct
+import threading
 from typing import Any
 
 from beds.calls import Calls, address
 from beds.datagram_calls import bound, datagram, udp_peer
+from beds.libc_structs import Message
 from beds.scripts import script
 from system.sockets.programs.call_arguments import NOW, PLAIN, header
 
@@ -140,3 +142,52 @@ def addresses_of_no_bytes(c: Calls) -> None:
             c.note("peer", (peer if each == s else other).recv(9).hex() if n > 0 else "")
             n = c.do("sendto", each, b"four", 4, NOW, address(9), 0)
             c.note("peer", (peer if each == s else other).recv(9).hex() if n > 0 else "")
+
+
+#: MSG_CMSG_COMPAT, which the kernel keeps for itself.
+KERNELS_FLAG = ctypes.c_uint(1 << 31)
+
+
+@script("calls")
+def a_flag_that_is_the_kernels(c: Calls) -> None:
+    """It is refused where there is a struct msghdr, before anything else is looked at, and means nothing elsewhere."""
+    s, peer = c.connected()
+    room = ctypes.create_string_buffer(64)
+    made = header(ctypes.addressof(room), 4)
+    several = (Message * 1)(Message(made, 0))
+    with udp_peer() as other:
+        u = datagram(c)
+        c.connect(u, other.getsockname()[1])
+        for each in (s, u):
+            (peer.sendall if each == s else lambda data: other.sendto(data, c.name("getsockname", u)))(b"data")
+            c.wait(each, select.POLLIN)
+            c.do("recvmsg", each, ctypes.byref(made), KERNELS_FLAG)
+            c.do("recvmmsg", each, several, 1, KERNELS_FLAG, None)
+            c.do("sendmsg", each, ctypes.byref(made), KERNELS_FLAG)
+            for count in (0, 1):
+                c.do("sendmmsg", each, several, count, KERNELS_FLAG)
+            c.do("send", each, room, 4, KERNELS_FLAG)
+            c.do("recv", each, room, 4, KERNELS_FLAG)
+            c.note("data", room.raw[:4].hex())
+
+
+@script("calls")
+def a_wait_without_room_for_a_byte(c: Calls) -> None:
+    """Whatever ends it, its result is 0: it received all that it could."""
+    s, peer = c.connected()
+    room = ctypes.create_string_buffer(64)
+    empty = header(ctypes.addressof(room), 0)
+    c.set(s, socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@2l", 0, 20_000))
+    for flags in (0, socket.MSG_PEEK, socket.MSG_TRUNC, socket.MSG_WAITALL, socket.MSG_DONTWAIT):
+        c.do("recv", s, room, 0, flags)
+        c.do("recvmsg", s, ctypes.byref(empty), flags)
+    c.do("recv", s, room, 1, 0)
+    for part in (threading.Timer(0.05, peer.sendall, [b"data"]), threading.Timer(0.05, peer.close)):
+        c.set(s, socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@2l", 0, 0))
+        part.start()
+        c.do("recv", s, room, 0, 0)
+        part.join()
+        c.recv(s, 10)
+    u, _port = bound(c)
+    c.set(u, socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@2l", 0, 20_000))
+    c.do("recv", u, room, 0, 0)
