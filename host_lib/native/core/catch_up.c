@@ -14,6 +14,11 @@
  * then the answer (CAUGHT_UP; dpu_proxy/native/turns/gather.c). So in the common case no message is added, and what a
  * call says is true of the connections.
  *
+ * The same goes for a listener or a datagram socket that several processes have. A process that is busy elsewhere gives
+ * back what it was sent, and is sent nothing until it shows interest again (listener_offers.c, shared_datagram.c). If
+ * it does so by a call that does not wait, it would find nothing, and would have given back what comes then before its
+ * next call. So it asks, after the post credits by which it shows interest.
+ *
  * A stack asks once in a millisecond at most. So what is ready for longer than that is known, and a program that calls
  * all the time under load, and is therefore behind all the time, pays for one exchange in a millisecond.
  *
@@ -72,23 +77,28 @@ static void wait_for_answer(struct stack *st)
 	}
 }
 
+static bool has_to_ask(const struct channel *c)
+{
+	return c->catch_up.behind || c->catch_up.interest;
+}
+
 bool channel_catch_up(struct stack *st)
 {
 	struct channel *c = st->channel;
 	bool any;
 	uint64_t now;
 
-	if (!c || (c->catch_up.emptied && !c->catch_up.behind))
+	if (!c || (c->catch_up.emptied && !has_to_ask(c)))
 		return false;
 	any = empty_queue(st);
-	if (st->channel != c || !c->catch_up.behind)
+	if (st->channel != c || !has_to_ask(c))
 		return any;
 	now = now_ns();
 	if (!xts_link_catching_up(&c->link)) {
 		if (now - c->catch_up.asked_ns < AGAIN_NS || !xts_link_catch_up(&c->link))
 			return any;
 		c->catch_up.asked_ns = now;
-		c->catch_up.behind = false;
+		c->catch_up.behind = c->catch_up.interest = false;
 		channel_flush(st, true);
 		if (st->channel != c)
 			return true;
@@ -97,6 +107,12 @@ bool channel_catch_up(struct stack *st)
 	}
 	wait_for_answer(st);
 	return true;
+}
+
+void channel_shows_interest(struct stack *st)
+{
+	if (st->channel)
+		st->channel->catch_up.interest = true;
 }
 
 /* --- gathered messages -------------------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@ struct catch_up {
 	unsigned burst;    /* frames that have come since it was empty */
 	unsigned allowed;  /* so many could come, by the credits that the proxy had then */
 	bool behind;       /* all of them have come: more may wait at the proxy */
+	bool interest;     /* interest was shown in a socket that others have: what it was not sent before may come */
 	uint64_t asked_ns; /* when it was asked last */
 };
 
@@ -37,5 +38,9 @@ static inline void catch_up_empty(struct catch_up *u)
  * and, if the proxy may have more, asks for it; waits for the answer, some ten microseconds, and a few milliseconds if
  * the proxy does not answer. True: something has come, look again. Releases the lock meanwhile, as a wait does. */
 bool channel_catch_up(struct stack *st);
+
+/* This process takes what comes to a socket that others have, too, and did not before: the next call that does not wait
+ * has to ask. */
+void channel_shows_interest(struct stack *st);
 
 #endif

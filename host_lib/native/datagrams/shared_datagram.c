@@ -108,10 +108,12 @@ void datagram_interest(struct xts_sock *s, bool accepts)
 		outbox_add(s, TODO_ADVERT); /* the proxy sends few, until this process posts credits */
 	if (!q->withheld)
 		return;
-	if (q->naming || s->todo & TODO_SHARE)
+	if (q->naming || s->todo & TODO_SHARE) {
 		q->sought = true;
-	else
+	} else {
 		post(s);
+		channel_shows_interest(s->stack);
+	}
 }
 
 static bool may_be_idle(const struct xts_sock *s)

@@ -196,6 +196,8 @@ void listener_interest(struct xts_sock *s, bool accepts)
 	if (have > wanted / 2 || st->channel->refused_count)
 		return;
 	promise(s, wanted - have);
+	if (s->cold->sharing.others_may_have && !have)
+		channel_shows_interest(st);
 }
 
 void listener_withdraw(struct xts_sock *s)

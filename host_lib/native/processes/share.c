@@ -81,6 +81,8 @@ void share_wait_begins(struct stack *st)
 	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
 		if (share_is_awaited(s))
 			kind_of(s)->interest(s, false);
+	if (st->channel)
+		st->channel->catch_up.interest = false; /* who waits hears of what comes */
 }
 
 void share_wait_ends(struct stack *st)
