@@ -15,8 +15,8 @@
 #include "core/arguments.h"
 #include "settings/environment.h"
 #include "not_preloaded.h"
-#include "common/notice.h"
 #include "preload.h"
+#include "run_notice.h"
 
 #define NAME "LD_PRELOAD="
 #define LIBRARY "/libxts-preload.so"
@@ -147,5 +147,5 @@ void kept_preload_tell(const char *program, char *const environment[])
 	if (!why)
 		why = why_not_preloaded(program);
 	if (why)
-		xts_notice("%s (process %d) is started without the interposer, for %s", program, (int)getpid(), why);
+		run_notice("%s (process %d) is started without the interposer, for %s", program, (int)getpid(), why);
 }

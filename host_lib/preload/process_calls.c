@@ -16,12 +16,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/notice.h"
 #include "core/arguments.h"
 #include "decide.h"
 #include "kept_preload.h"
 #include "process_page.h"
 #include "once_per_run.h"
+#include "run_notice.h"
 #include "sharing_children.h"
 #include "strict_outcome.h"
 #include "summary.h"
@@ -89,7 +89,7 @@ static void tell_left(const struct exec_sockets *kept, const struct exec_target 
 {
 	preload_log("exec: the new program cannot use its %u offloaded sockets: %s", kept->count, why);
 	if (kept->listeners)
-		xts_notice(
+		run_notice(
 			"%s (process %d): %s, which it executes, cannot serve the %u offloaded listeners that it gets: %s",
 			report_program(), (int)getpid(), target->path ? target->path : "the program", kept->listeners,
 			why);

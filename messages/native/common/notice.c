@@ -75,12 +75,13 @@ bool xts_logs(enum xts_log_level level)
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-static bool may_speak(void)
+/* Is it the file that standard error was, and can take a line now? */
+static bool may_speak(int fd)
 {
-	struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
+	struct pollfd out = { .fd = fd, .events = POLLOUT };
 	struct stat now;
 
-	if (!was_open || fstat(STDERR_FILENO, &now) < 0)
+	if (!was_open || fstat(fd, &now) < 0)
 		return false;
 	if (now.st_dev != at_load.st_dev || now.st_ino != at_load.st_ino || now.st_rdev != at_load.st_rdev)
 		return false;
@@ -88,7 +89,7 @@ static bool may_speak(void)
 	return poll(&out, 1, 0) == 1 && out.revents == POLLOUT;
 }
 
-static void write_line(const char *format, va_list arguments)
+static void write_line(int fd, const char *format, va_list arguments)
 {
 	char line[512] = "libxts: ";
 	size_t begin = strlen(line), end;
@@ -101,8 +102,17 @@ static void write_line(const char *format, va_list arguments)
 		if ((unsigned char)*at < ' ' || *at == 0x7f)
 			*at = '?';
 	line[end++] = '\n';
-	if (write(STDERR_FILENO, line, end) < 0)
+	if (write(fd, line, end) < 0)
 		return; /* there is no place to write it to */
+}
+
+__attribute__((format(printf, 2, 3))) static void write_words(int fd, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	write_line(fd, format, arguments);
+	va_end(arguments);
 }
 
 void xts_log(enum xts_log_level level, const char *format, ...)
@@ -110,9 +120,9 @@ void xts_log(enum xts_log_level level, const char *format, ...)
 	int before = errno;
 	va_list arguments;
 
-	if (xts_logs(level) && may_speak()) {
+	if (xts_logs(level) && may_speak(STDERR_FILENO)) {
 		va_start(arguments, format);
-		write_line(format, arguments);
+		write_line(STDERR_FILENO, format, arguments);
 		va_end(arguments);
 	}
 	errno = before;
@@ -123,10 +133,21 @@ void xts_notice(const char *format, ...)
 	int before = errno;
 	va_list arguments;
 
-	if (xts_logs(XTS_LOG_WARNING) && may_speak()) {
+	if (xts_logs(XTS_LOG_WARNING) && may_speak(STDERR_FILENO)) {
 		va_start(arguments, format);
-		write_line(format, arguments);
+		write_line(STDERR_FILENO, format, arguments);
 		va_end(arguments);
 	}
 	errno = before;
+}
+
+bool xts_notice_on(int fd, const char *text)
+{
+	int before = errno;
+	bool taken = may_speak(fd);
+
+	if (taken && xts_logs(XTS_LOG_WARNING))
+		write_words(fd, "%s", text);
+	errno = before;
+	return taken;
 }

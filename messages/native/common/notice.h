@@ -27,6 +27,10 @@ __attribute__((format(printf, 2, 3))) void xts_log(enum xts_log_level level, con
 /* xts_log() at the level of a warning. */
 __attribute__((format(printf, 1, 2))) void xts_notice(const char *format, ...);
 
+/* The same on another descriptor. False, and nothing is written: it is not the file that standard error was when the
+ * library was loaded, or takes nothing now. */
+bool xts_notice_on(int fd, const char *text);
+
 #pragma GCC visibility pop
 
 /* The level with this name in XTS_LOG; XTS_LOG_LEVELS: there is none. */

@@ -65,6 +65,67 @@ def test_an_environment_without_the_interposer(bed: PreloadBed, server: socket.s
         assert (peer.recv(10), peer.recv(10)) == (b"hello", b""), "the connection has ended with its program"
 
 
+#: As a server's master: it starts a program in a child whose standard error goes to a file of its own.
+MASTER = """
+import os
+if os.fork():
+    os.wait()
+    os.write(2, b"after\\n")
+    os._exit(0)
+os.dup2(os.open(os.environ["OWN"], os.O_WRONLY | os.O_CREAT), 2)
+env = {"PATH": env["PATH"]}
+"""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "replaced", "first"])
+def test_a_child_that_has_replaced_its_standard_error(
+    bed: PreloadBed, server: socket.socket, tmp_path: Path, kind: str
+) -> None:
+    """It is told on that of its parent, or of the run's first process, and in no other file."""
+    program, own, said = tmp_path / "sleeper", tmp_path / "own", tmp_path / "said"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    own.touch()
+    replace, write = "os.dup2(os.open(os.environ['OWN'], os.O_WRONLY), 2)\n", "os.write(2, b'before\\n')\n"
+    first = replace if kind == "replaced" else write + replace if kind == "first" else write
+    starting = [sys.executable, STARTER, "127.0.0.1", str(server.getsockname()[1]), first + MASTER, str(program)]
+    where = f' 2>"{said}"' if kind == "file" else ""
+    run = '"$@"; exit 0' if kind == "first" else f'exec "$@"{where}'
+    command = ["sh", "-c", f"XTS_ROOT_PID=$$; export XTS_ROOT_PID; {run}", "sh", *starting]
+    done = bed.run(command, env={"OWN": str(own)})
+    lines = (said.read_text() if kind == "file" else done.stderr.decode()).splitlines()
+    if kind == "replaced":
+        assert (lines, own.read_text()) == ([], "after\n"), "nobody is told where another file is standard error now"
+        return
+    assert (lines[0], own.read_text()) == ("before", "after\n" if kind == "first" else "")
+    assert kind == "first" or lines[-1] == "after"
+    told = [line for line in lines if f"{program}, which it executes, cannot serve the 1 offloaded listeners" in line]
+    assert len(told) == 1, lines
+
+
+#: The child ends if it calls pidfd_open() or pidfd_getfd(), which have these numbers on all machines.
+CONFINE = """
+import ctypes, struct
+code = struct.pack("HBBI", 0x20, 0, 0, 0)
+for number in 434, 438:
+    code += struct.pack("HBBI", 0x15, 0, 1, number) + struct.pack("HBBI", 0x06, 0, 0, 0x80000000)
+text = ctypes.create_string_buffer(code + struct.pack("HBBI", 0x06, 0, 0, 0x7fff0000))
+program = struct.pack("HxxxxxxQ", len(text) // 8, ctypes.addressof(text))
+libc = ctypes.CDLL(None)
+assert not libc.prctl(38, 1, 0, 0, 0) and not libc.prctl(22, 2, program, 0, 0)
+"""
+
+
+def test_a_child_that_has_confined_itself_too(bed: PreloadBed, server: socket.socket, tmp_path: Path) -> None:
+    """No system call is made for the line that could end it."""
+    program, mark = tmp_path / "marker", tmp_path / "mark"
+    program.write_text(f'#!/bin/sh\n: >"{mark}"\n')
+    program.chmod(0o755)
+    words = [sys.executable, STARTER, "127.0.0.1", str(server.getsockname()[1]), MASTER + CONFINE, str(program)]
+    assert bed.run(words, env={"OWN": str(tmp_path / "own")}).stderr.decode().endswith("after\n")
+    assert mark.exists()
+
+
 def test_a_program_that_cannot_be_started_changes_nothing(bed: PreloadBed, server: socket.socket) -> None:
     change = "try:\\n os.execve('/nowhere', ['x'], {})\\nexcept OSError:\\n s.sendall(b'!')\\n os._exit(0)"
     left(bed, server, change.encode().decode("unicode_escape"), "none")

@@ -67,6 +67,7 @@ EXEMPT = {
     "xts_argument_end": _ARGUMENTS,
     "xts_now_ns": "the time",
     "xts_notice": "a line on standard error",
+    "xts_notice_on": "the same on another descriptor",
     "xts_log": "a line on standard error",
     "xts_logs": _SETTINGS,
     "xts_environment": _SETTINGS,
