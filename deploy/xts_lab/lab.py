@@ -330,12 +330,17 @@ class Lab(AbstractContextManager["Lab"]):
         if result.returncode != 0:
             raise LabError(f"no message crosses: {result.stderr.strip()}\n{self.tail('proxy')}{self.tail('agent')}")
 
-    def _tear_down(self) -> list[Left]:
+    def _stop_programs(self) -> list[Left]:
+        """Those of the lab. Returns what does not end."""
         left = []
         for name, record in self.records().items():
             stop(record)
             if record.alive:
                 left.append(Left(record.pid, name))
+        return left
+
+    def _tear_down(self) -> list[Left]:
+        left = self._stop_programs()
         for namespace in topology.remains(self.name):
             if netns.exists(namespace):
                 left += [Left(pid, _program_of(pid), namespace) for pid in _those_that_stay(namespace)]

@@ -16,17 +16,12 @@ HASH_BYTES = 64
 Echo = tuple[int, int]
 
 
-class Client:
-    """The unmodified program, offloaded over RDMA."""
+class Program:
+    """An unmodified program, offloaded over RDMA, that says a line for what it has done, and reads one to go on."""
 
-    def __init__(self, both: Products, echo: Echo, size: int = 100_000, then: str = "end", user: int = NOBODY) -> None:
+    def __init__(self, both: Products, *words: str, user: int = NOBODY) -> None:
         self.both = both
-        words = sys.executable, CLIENT, str(echo[0]), str(size), then
-        self.process = both.run(*words, user=user, stdin=subprocess.PIPE)
-
-    def hashed(self) -> None:
-        """Its next exchange was whole."""
-        assert len(self.line()) == HASH_BYTES
+        self.process = both.run(sys.executable, *words, user=user, stdin=subprocess.PIPE)
 
     def line(self) -> str:
         assert self.process.stdout
@@ -44,6 +39,17 @@ class Client:
     def ends(self) -> None:
         told = self.process.communicate(timeout=24 * SLOWER)[1]
         assert self.process.returncode == 0, told + self.both.log_of_both()
+
+
+class Client(Program):
+    """plain_client.py."""
+
+    def __init__(self, both: Products, echo: Echo, size: int = 100_000, then: str = "end", user: int = NOBODY) -> None:
+        super().__init__(both, CLIENT, str(echo[0]), str(size), then, user=user)
+
+    def hashed(self) -> None:
+        """Its next exchange was whole."""
+        assert len(self.line()) == HASH_BYTES
 
 
 def echoes(both: Products, echo: Echo) -> None:

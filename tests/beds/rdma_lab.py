@@ -20,7 +20,7 @@ from xts_lab.lab import Lab, Left
 from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_lab.placement import KernelPlacement, QueuePlacement
 from xts_lab.privilege import RUN_DIRECTORY
-from xts_lab.running_programs import Record, stop
+from xts_lab.running_programs import Record
 
 from beds import rdma_chosen
 from beds.patience import SLOWER
@@ -80,11 +80,7 @@ class RdmaLab(Lab):
 
     def _tear_down(self) -> list[Left]:
         """The first namespace stays, and what else is in it."""
-        left = []
-        for name, record in self.records().items():
-            stop(record)
-            if record.alive:
-                left.append(Left(record.pid, name))
+        left = self._stop_programs()
         if netns.exists(topology.namespace_of(self.name, "dpu")):
             with topology.routing(self.name, "dpu") as route:
                 for cable in topology.NETWORK_CABLES:

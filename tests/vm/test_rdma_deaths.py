@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from beds.patience import SLOWER
-from beds.rdma_clients import NOBODY, Echo, echoes, processes
-from beds.rdma_products import PATIENCE_S, Products, products
+from beds.rdma_clients import Echo, Program, echoes, processes
+from beds.rdma_products import Products, products
 from beds.rdma_wire import Wire
-from beds.ready import readable
 
 PROGRAM = str(Path(__file__).with_name("programs") / "exchanging_client.py")
 SIZE = 3_000_000
@@ -26,40 +22,22 @@ def both(wire: Wire) -> Iterator[Products]:
         yield made
 
 
-class Exchanging:
-    """The program, offloaded over RDMA."""
-
+class Exchanging(Program):
     def __init__(self, both: Products, echo: Echo) -> None:
-        self.both = both
-        words = sys.executable, PROGRAM, str(echo[0]), str(SIZE)
-        self.process = both.run(*words, user=NOBODY, stdin=subprocess.PIPE)
+        super().__init__(both, PROGRAM, str(echo[0]), str(SIZE))
 
     def begins(self) -> None:
         """The next exchange is under way."""
-        assert self.process.stdin
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        assert self._line() == "begun"
+        self.go_on()
+        assert self.line() == "begun"
 
     def whole(self) -> list[str]:
         """All bytes are there and right. How often a connection was lost before, and by which errors."""
         lost = []
-        while (line := self._line()) != "whole":
+        while (line := self.line()) != "whole":
             if line.startswith("lost "):
                 lost.append(line.removeprefix("lost "))
         return lost
-
-    def _line(self) -> str:
-        assert self.process.stdout
-        line = self.process.stdout.readline().strip() if readable(self.process.stdout, PATIENCE_S) else ""
-        if not line:
-            self.process.kill()
-            raise AssertionError(self.process.communicate(timeout=12 * SLOWER)[1] + self.both.log_of_both())
-        return line
-
-    def ends(self) -> None:
-        told = self.process.communicate(timeout=24 * SLOWER)[1]
-        assert self.process.returncode == 0, told + self.both.log_of_both()
 
 
 def killed(name: str) -> Callable[[Products], None]:
