@@ -98,7 +98,9 @@ class Products:
         host, dpu = self.wire.host, self.wire.dpu
         rdma = {"address": dpu.address, "port": PORT, "hosts": [host.address]} | self.rdma
         lines = ["[proxy]", 'queue = "rdma"', f'interface = "{dpu.interface}"', f'control = "{self.control}"']
-        lines += ['metrics = "off"', "relayed_max = 8", 'log_level = "debug"', "drain_timeout_s = 1", self.proxy_extra]
+        self.connections = self.folder / "connections.jsonl"  # how each has ended
+        lines += ['metrics = "off"', "relayed_max = 8", 'log_level = "debug"', "drain_timeout_s = 1"]
+        lines += [f'connection_log = "{self.connections}"', self.proxy_extra]
         lines += ["[rdma]", *(f"{key} = {json.dumps(value)}" for key, value in rdma.items()), ALLOW_LOOPBACK]
         config = self.folder / "proxy.toml"
         config.write_text("\n".join(lines))
@@ -162,7 +164,8 @@ class Products:
 
     def log_of_both(self) -> str:
         """For a test that has failed."""
-        return f"--- agent\n{self.agent.said()}\n--- proxy\n{self.proxy.said()}"
+        ended = self.connections.read_text() if self.connections.exists() else ""
+        return f"--- agent\n{self.agent.said()}\n--- proxy\n{self.proxy.said()}\n--- connections\n{ended}"
 
     def stop(self) -> None:
         """Ends both, and relays that have outlived the agent."""

@@ -162,4 +162,6 @@ def test_a_host_that_is_booted(wire: Wire, both: Products, echo: Echo) -> None:
         agent.send_signal(signal.SIGCONT)
     both.until_up(after)
     echoes(both, echo)
-    assert "which asks for another connection" in both.proxy.said(), both.proxy.said()
+    # Over iWARP something of the proxy's may have been on its way, which the booted kernel answers with a RST.
+    learned = ["which asks for another connection", *(["says DISCONNECTED"] if wire.kind == "siw" else [])]
+    assert any(words in both.proxy.said() for words in learned), both.proxy.said()
