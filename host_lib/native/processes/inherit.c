@@ -157,8 +157,7 @@ void inherit_after_fork_parent(struct stack *st)
 			s->cold->sharing.others_may_have = st->joint = true;
 			kind_of(s)->withdraw(s);
 		}
-		for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
-			passed_after_fork_parent(s);
+		sharers_after_fork_parent(st);
 		if (st->shared)
 			progress_need(st); /* what the proxy promised to this process alone may have to go to another */
 	}

@@ -98,6 +98,7 @@ int share_by_key_with_others(struct xts_sock *s);
 bool share_is_on_its_way(const struct xts_sock *s);
 void share_before_fork(struct stack *st); /* gives keys to bound sockets; does not wait */
 void sharers_before_fork(struct stack *st);
+void sharers_after_fork_parent(struct stack *st);
 void sharers_leave(struct xts_sock *listener); /* this process no longer has it */
 void sharers_at_exit(struct stack *st);
 

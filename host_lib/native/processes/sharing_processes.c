@@ -39,15 +39,32 @@ void stream_share_before_fork(struct xts_sock *s)
 	outbox_add(s, TODO_SHARE);
 }
 
+/* Will its child have it as a member, or as one that may join? It may have come by exec or fork, and not be used here. */
+static bool is_of_several(const struct xts_sock *s)
+{
+	return s->own.shared || (s->open && share_by_key(s) && s->own.inherited != NOT_INHERITED);
+}
+
 void sharers_before_fork(struct stack *st)
 {
+	struct xts_sock *s = NULL;
+
 	if (!process_inherits())
 		return;
-	for (struct xts_sock *s = st->shared; s; s = s->cold->sharing.shared_next)
-		if (passed_make(s) == 0)
+	while ((s = table_next(st, s)))
+		if (is_of_several(s) && passed_make(s) == 0)
 			passed_before_fork(s);
 	if (st->shared)
 		share_give_back_unaccepted(st);
+}
+
+void sharers_after_fork_parent(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	while ((s = table_next(st, s)))
+		if (is_of_several(s))
+			passed_after_fork_parent(s);
 }
 
 /* True: no other process has it. */
