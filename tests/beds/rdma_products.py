@@ -159,7 +159,9 @@ class Products:
         words = [str(self.xts), "run", "--strict", "--", *command]
         who: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        environment = os.environ | {"XTS_ENDPOINT": self.endpoint, "XTS_LOOPBACK": "1"}
+        # The device repeats what is lost after a second, several times: other tests of it say when a program gives up.
+        patient = {"XTS_DEAD_MS": str(int(PATIENCE_S * 1000))}
+        environment = os.environ | {"XTS_ENDPOINT": self.endpoint, "XTS_LOOPBACK": "1"} | patient
         return subprocess.Popen(words, env=environment, **how, **who, **options)
 
     def log_of_both(self) -> str:
