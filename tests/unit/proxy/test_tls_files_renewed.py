@@ -412,20 +412,19 @@ def test_a_file_that_is_being_written_is_not_read(watched: Watched, tmp_path: Pa
     watch = watched.watch
 
     async def steps() -> None:
-        looks = count_looks(watched)
         signatures = file_watch._signatures
-        written = [0]
+        read_early = list[bool]()
 
         def writes(tls: object) -> dict[str, tuple[object, ...]]:
-            written[0] += 1
-            if written[0] < 6:
-                (tmp_path / "www.pem").write_bytes(NEW.certificate[: -written[0]])
+            if len(read_early) < 5:
+                read_early.append(bool(watch.refused or watched.said))
+                (tmp_path / "www.pem").write_bytes(NEW.certificate[: -len(read_early)])
             return signatures(tls)  # type: ignore[arg-type]
 
         file_watch._signatures = writes  # type: ignore[assignment]
         try:
-            await watched.until(lambda: looks() >= 5)
-            assert not watch.refused and not watched.said
+            await watched.until(lambda: len(read_early) == 5)
+            assert not any(read_early)
             await watched.until(lambda: bool(watch.refused))
         finally:
             file_watch._signatures = signatures
