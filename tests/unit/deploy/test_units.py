@@ -160,4 +160,6 @@ def test_systemd_has_nothing_to_say_against_them(tmp_path: Path) -> None:
         text=True,
         env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
     )
-    assert (verified.returncode, verified.stderr) == (0, "")
+    # It reads this machine's other units, too, and says what it thinks of those.
+    said = [line for line in verified.stderr.splitlines() if not line.startswith("/") or str(tmp_path) in line]
+    assert (verified.returncode, said) == (0, [])
