@@ -1,11 +1,10 @@
-/* The threads, the queues and the bells; see handshake_pool.h. */
+/* The threads and the queues; see handshake_pool.h. */
 #include "common/time_units.h"
 #include "handshake_pool.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -67,93 +66,55 @@ bool ulp_pool_needs_cpus(void)
 	       atomic_load_explicit(&spare_cpus, memory_order_relaxed);
 }
 
-/* --- bells -------------------------------------------------------------------------------------------------------- */
-
-void ulp_bell_init(struct ulp_bell *bell, int event_fd)
-{
-	list_init(&bell->jobs);
-	list_init(&bell->pending);
-	bell->event_fd = event_fd;
-	atomic_init(&bell->waiting, 0);
-	atomic_init(&bell->sleeps, true);
-	atomic_init(&bell->rung, false);
-	bell->made = true;
-}
-
-/* With the lock held. */
-static void ring(struct ulp_bell *bell)
-{
-	list_remove(&bell->pending);
-	if (atomic_load(&bell->waiting) && atomic_load(&bell->sleeps) && !atomic_exchange(&bell->rung, true))
-		(void)eventfd_write(bell->event_fd, 1);
-}
-
-/* With the lock held: the thread sleeps, and so nobody may be left to ring them. */
-static void ring_pending(void)
-{
-	while (!list_empty(&pool.pending))
-		ring(list_entry(pool.pending.next, struct ulp_bell, pending));
-}
+/* --- handing back ------------------------------------------------------------------------------------------------- */
 
 /* With the lock held: the job belongs to its owner again, who is not told yet. */
-static void hand_back(struct ulp_job *job)
+static void hand_back(struct ulp_job *job, uint64_t at_ns)
 {
-	struct ulp_bell *bell = job->bell;
-
 	job->state = ULP_JOB_DONE;
-	if (!bell)
-		return;
-	list_append(&bell->jobs, &job->node);
-	if (!atomic_fetch_add(&bell->waiting, 1))
-		bell->since_ns = now_ns();
+	if (job->bell)
+		ulp_bell_add(job->bell, &job->node, at_ns);
 }
 
 static void hand_back_now(struct ulp_job *job)
 {
-	hand_back(job);
+	hand_back(job, now_ns());
 	if (job->bell)
-		ring(job->bell);
+		ulp_bell_ring(job->bell);
 }
 
 /* The thread has done the job, and goes on with others if there are any. */
 static void hand_back_soon(struct ulp_job *job)
 {
-	struct ulp_bell *bell = job->bell;
-
-	hand_back(job);
-	if (!bell)
-		return;
-	if (!pool.queued || atomic_load(&bell->waiting) >= ULP_POOL_TOGETHER ||
-	    pool.progress_ns >= bell->since_ns + ULP_POOL_TOGETHER_NS)
-		ring(bell);
-	else if (list_empty(&bell->pending))
-		list_append(&pool.pending, &bell->pending);
+	hand_back(job, pool.progress_ns);
+	if (job->bell && pool.queued)
+		ulp_bell_ring_soon(job->bell, &pool.pending, pool.progress_ns);
+	else if (job->bell)
+		ulp_bell_ring(job->bell);
 }
 
-/* With the lock held: a job that was handed back leaves its bell, if it is still there. */
+/* With the lock held: it was handed back, and nobody has been given it yet. */
 static void leave_bell(struct ulp_job *job)
 {
-	if (list_empty(&job->node))
-		return;
-	list_remove(&job->node);
-	if (atomic_fetch_sub(&job->bell->waiting, 1) == 1)
-		list_remove(&job->bell->pending);
+	if (job->bell)
+		ulp_bell_remove(job->bell, &job->node);
 }
 
 void ulp_bell_serve(struct ulp_bell *bell)
 {
-	struct ulp_job *job;
+	struct list *node;
 
 	atomic_store(&bell->rung, false);
 	do {
 		pthread_mutex_lock(&pool.lock);
-		job = list_empty(&bell->jobs) ? NULL : list_entry(bell->jobs.next, struct ulp_job, node);
-		if (job)
-			leave_bell(job);
+		node = ulp_bell_take(bell);
 		pthread_mutex_unlock(&pool.lock);
-		if (job)
+		if (node) {
+			struct ulp_job *job = list_entry(node, struct ulp_job, node);
+
 			job->done(job);
-	} while (job);
+		}
+	} while (node);
 }
 
 /* --- queues: called with the lock held ---------------------------------------------------------------------------- */
@@ -318,7 +279,7 @@ static void *background_thread(void *runs)
 			(void)run_next(can_leave_idle, runs);
 			continue;
 		}
-		ring_pending();
+		ulp_bells_ring(&pool.pending); /* while the thread sleeps, nobody may be left to do it */
 		pool.idle++;
 		pthread_cond_wait(&pool.work, &pool.lock);
 		pool.idle--;
@@ -366,7 +327,7 @@ static void *reserve_thread(void *nothing)
 			continue;
 		}
 		pool.reserve_ns = 0;
-		ring_pending();
+		ulp_bells_ring(&pool.pending);
 		hurry();
 		wait_for_turn();
 	}

@@ -40,26 +40,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ulp/job_bell.h"
 #include "worker/list.h"
-
-/*
- * Where jobs are handed back. A bell belongs to one thread, which sleeps on event_fd. That thread looks whether jobs
- * wait (ulp_bell_has_jobs) whenever it is awake, and is woken only while it sleeps. On a shared core it runs as soon as
- * it is woken, in front of the handshake thread. So that it does not do so for each job, a thread that goes on with
- * another job wakes it for several together: for TOGETHER at most, and when the first of them has waited TOGETHER_NS.
- */
-struct ulp_bell {
-	struct list jobs;    /* with what follows protected by the pool's lock */
-	struct list pending; /* of the bells that have not been rung for the jobs they have */
-	uint64_t since_ns;   /* when the first of the jobs came */
-	atomic_uint waiting; /* jobs */
-	atomic_bool sleeps;  /* its thread, or it may: also one that never says so */
-	atomic_bool rung;
-	int event_fd; /* an eventfd, which the bell does not own */
-	bool made;
-};
-#define ULP_POOL_TOGETHER 4u
-#define ULP_POOL_TOGETHER_NS 300000u
 
 enum ulp_job_state { ULP_JOB_OWN, ULP_JOB_QUEUED, ULP_JOB_RUNNING, ULP_JOB_DONE };
 
@@ -88,29 +70,8 @@ struct ulp_preparation {
 int ulp_pool_hold(void);
 void ulp_pool_release(void);
 
-void ulp_bell_init(struct ulp_bell *bell, int event_fd);
-/* Has the bell been made? A worker without one does all jobs itself. */
-static inline bool ulp_bell_is_made(const struct ulp_bell *bell)
-{
-	return bell->made;
-}
 /* Called on the bell's thread: hands the finished jobs back. */
 void ulp_bell_serve(struct ulp_bell *bell);
-static inline bool ulp_bell_has_jobs(const struct ulp_bell *bell)
-{
-	return atomic_load_explicit(&bell->waiting, memory_order_relaxed);
-}
-/* The bell's thread is about to sleep; false: it must not, since jobs wait. ulp_bell_wakes(): it is awake again. */
-static inline bool ulp_bell_sleeps(struct ulp_bell *bell)
-{
-	atomic_store(&bell->rung, false);
-	atomic_store(&bell->sleeps, true);
-	return !atomic_load(&bell->waiting);
-}
-static inline void ulp_bell_wakes(struct ulp_bell *bell)
-{
-	atomic_store_explicit(&bell->sleeps, false, memory_order_relaxed);
-}
 
 void ulp_pool_submit(struct ulp_job *job, struct ulp_bell *bell, uint32_t account, uint32_t weight);
 /* The job has no owner any more: run() and abandoned() are called, before the last ulp_pool_release() returns. For what

@@ -9,9 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from beds.native_core import PROXY_INCLUDES, TOP, compiler
+from beds.native_core import POOL_SOURCES, PROXY_INCLUDES, compiler
 
-NATIVE = TOP / "dpu_proxy" / "native"
 #: All threads have one CPU, so that there is one background thread. The first job of a round keeps it until the others
 #: are queued. Prints how often the bell has rung: the fewest and the most of all rounds.
 PROGRAM = r"""
@@ -153,7 +152,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bells")
     (folder / "main.c").write_text(PROGRAM)
     command = [compiler(), "-O1", "-g", "-D_GNU_SOURCE", *PROXY_INCLUDES, "-o", folder / "pool"]
-    command += [folder / "main.c", NATIVE / "ulp" / "handshake_pool.c", "-lpthread"]
+    command += [folder / "main.c", *POOL_SOURCES, "-lpthread"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     return folder / "pool"
 

@@ -9,9 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from beds.native_core import PROXY_INCLUDES, TOP, compiler
+from beds.native_core import POOL_SOURCES, PROXY_INCLUDES, compiler
 
-NATIVE = TOP / "dpu_proxy" / "native"
 #: Each worker has a bell and jobs of its own. A job counts in plain memory: only what the pool promises orders it.
 PROGRAM = r"""
 #include "ulp/handshake_pool.h"
@@ -165,7 +164,7 @@ def test_no_data_race(tmp_path: Path) -> None:
     (tmp_path / "main.c").write_text(PROGRAM)
     built = tmp_path / "pool"
     command = [compiler(), "-O1", "-g", "-fsanitize=thread", "-D_GNU_SOURCE", *PROXY_INCLUDES, "-o", built]
-    command += [tmp_path / "main.c", NATIVE / "ulp" / "handshake_pool.c", "-lpthread"]
+    command += [tmp_path / "main.c", *POOL_SOURCES, "-lpthread"]
     empty = [compiler(), "-fsanitize=thread", "-x", "c", os.devnull, "-shared", "-o", tmp_path / "empty"]
     if subprocess.run(empty, check=False, capture_output=True, timeout=60).returncode:
         pytest.skip("the compiler has no thread sanitizer")

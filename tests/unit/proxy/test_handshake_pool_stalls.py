@@ -9,9 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from beds.native_core import PROXY_INCLUDES, TOP, compiler
+from beds.native_core import POOL_SOURCES, PROXY_INCLUDES, compiler
 
-NATIVE = TOP / "dpu_proxy" / "native"
 #: All threads have one CPU. The first one is a worker that spins until a job has let it go on. Prints the longest time
 #: that this has taken, in ms.
 PROGRAM = r"""
@@ -95,7 +94,7 @@ def test_a_worker_that_spins_gets_on(tmp_path: Path) -> None:
     (tmp_path / "main.c").write_text(PROGRAM)
     built = tmp_path / "pool"
     command = [compiler(), "-O1", "-g", "-D_GNU_SOURCE", *PROXY_INCLUDES, "-o", built]
-    command += [tmp_path / "main.c", NATIVE / "ulp" / "handshake_pool.c", "-lpthread"]
+    command += [tmp_path / "main.c", *POOL_SOURCES, "-lpthread"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     done = subprocess.run([built], check=False, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr[-3000:]
