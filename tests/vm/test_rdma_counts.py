@@ -139,11 +139,11 @@ def test_copies_of_a_message(device: Device, acceptor: Acceptor) -> None:
 
 @pytest.mark.skipif(not os.environ.get("XTS_VM"), reason="this is not the virtual machine (tests/vm/run)")
 def test_copies_of_a_message_over_afxdp() -> None:
-    """The same in copy mode."""
+    """The same in copy mode. With Linux 7.3 veth makes one more."""
     with over_afxdp() as ends:
         count = copies(counted_copies.AFXDP, *ends)
     print(f"AF_XDP (veth): {count:.2f} copies by the kernel")
-    assert count == pytest.approx(2, abs=0.05)
+    assert round(count) in (2, 3) and count == pytest.approx(round(count), abs=0.05)
 
 
 def copies(functions: dict[str, str], source: Queue, sink: Queue) -> float:
