@@ -23,8 +23,6 @@ NATIVE = TOP / "messages" / "native"
 _PROXY = TOP / "dpu_proxy" / "native"
 #: For a file of the proxy that is compiled by itself.
 PROXY_INCLUDES = (f"-I{NATIVE}", f"-I{_PROXY}")
-#: The pool of handshake threads, without the worker.
-POOL_SOURCES = (_PROXY / "ulp" / "handshake_pool.c", _PROXY / "ulp" / "job_bell.c")
 _HEADERS = ("wire/wire.h", "link/credit.h", "link/link.h")
 
 #: Headers of the C library come first, so that only our own inline functions lose their `static inline`.

@@ -4,12 +4,11 @@ with jobs that it does not hear of (dpu_proxy/native/ulp/handshake_pool.c)."""
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from beds.native_core import POOL_SOURCES, PROXY_INCLUDES, compiler
+from beds.native_program import POOL, program_of
 
 #: All threads have one CPU, so that there is one background thread. The first job of a round keeps it until the others
 #: are queued. Prints how often the bell has rung: the fewest and the most of all rounds.
@@ -147,14 +146,7 @@ JOBS = 5
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which(compiler()) is None:
-        pytest.skip("no C compiler is installed")
-    folder = tmp_path_factory.mktemp("bells")
-    (folder / "main.c").write_text(PROGRAM)
-    command = [compiler(), "-O1", "-g", "-D_GNU_SOURCE", *PROXY_INCLUDES, "-o", folder / "pool"]
-    command += [folder / "main.c", *POOL_SOURCES, "-lpthread"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return folder / "pool"
+    return program_of(tmp_path_factory.mktemp("bells"), PROGRAM, *POOL)
 
 
 def rings(built: Path, how: str) -> tuple[int, int]:

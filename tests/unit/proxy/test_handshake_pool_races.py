@@ -3,13 +3,9 @@ away and helped by several threads at once (dpu_proxy/native/ulp/handshake_pool.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
-import pytest
-from beds.native_core import POOL_SOURCES, PROXY_INCLUDES, compiler
+from beds.native_program import POOL, said_under
 
 #: Each worker has a bell and jobs of its own. A job counts in plain memory: only what the pool promises orders it.
 PROGRAM = r"""
@@ -159,15 +155,5 @@ int main(void)
 
 
 def test_no_data_race(tmp_path: Path) -> None:
-    if shutil.which(compiler()) is None:
-        pytest.skip("no C compiler is installed")
-    (tmp_path / "main.c").write_text(PROGRAM)
-    built = tmp_path / "pool"
-    command = [compiler(), "-O1", "-g", "-fsanitize=thread", "-D_GNU_SOURCE", *PROXY_INCLUDES, "-o", built]
-    command += [tmp_path / "main.c", *POOL_SOURCES, "-lpthread"]
-    empty = [compiler(), "-fsanitize=thread", "-x", "c", os.devnull, "-shared", "-o", tmp_path / "empty"]
-    if subprocess.run(empty, check=False, capture_output=True, timeout=60).returncode:
-        pytest.skip("the compiler has no thread sanitizer")
-    subprocess.run(command, check=True, timeout=60)
-    done = subprocess.run([built], check=False, capture_output=True, text=True, timeout=100, env={})
-    assert done.returncode == 0, done.stderr[-3000:]
+    status, _, said = said_under("thread", tmp_path, PROGRAM, *POOL)
+    assert status == 0, said[-3000:]

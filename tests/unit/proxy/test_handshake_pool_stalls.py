@@ -4,12 +4,11 @@ milliseconds, and not for as long as an idle thread may starve (dpu_proxy/native
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from beds.native_core import POOL_SOURCES, PROXY_INCLUDES, compiler
+from beds.native_program import POOL, program_of
 
 #: All threads have one CPU. The first one is a worker that spins until a job has let it go on. Prints the longest time
 #: that this has taken, in ms.
@@ -89,13 +88,7 @@ LONGEST_MS = 700
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="threads may not leave SCHED_IDLE without privilege")
 def test_a_worker_that_spins_gets_on(tmp_path: Path) -> None:
-    if shutil.which(compiler()) is None:
-        pytest.skip("no C compiler is installed")
-    (tmp_path / "main.c").write_text(PROGRAM)
-    built = tmp_path / "pool"
-    command = [compiler(), "-O1", "-g", "-D_GNU_SOURCE", *PROXY_INCLUDES, "-o", built]
-    command += [tmp_path / "main.c", *POOL_SOURCES, "-lpthread"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    built = program_of(tmp_path, PROGRAM, *POOL)
     done = subprocess.run([built], check=False, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) < LONGEST_MS

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from beds.sanitized_program import said_under
+from beds.native_program import said_under
 
 #: A block that two have at once is seen: each writes its name into all of it, in plain memory.
 PROGRAM = r"""

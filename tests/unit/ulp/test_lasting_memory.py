@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from beds.sanitized_program import said_under
+from beds.native_program import said_under
 
 PROGRAM = r"""
 #include <pthread.h>

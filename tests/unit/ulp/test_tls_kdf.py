@@ -4,15 +4,13 @@ may come, and the traffic secrets that it tells."""
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
 from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from beds.native_core import TOP, compiler
+from beds.native_program import program_of
 
-NATIVE = TOP / "dpu_proxy" / "native"
 #: A line: the mode (extract, expand), the digest, key, salt, context, label and the length of the result; "-" for what
 #: is not given, bytes in hexadecimal. The answer: what is made here, what OpenSSL makes ("refused"), and what was told.
 PROGRAM = r"""
@@ -138,17 +136,11 @@ Ask = Callable[[list[Asked]], list[Answer]]
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    if shutil.which(compiler()) is None:
-        pytest.skip("no C compiler is installed")
-    folder = tmp_path_factory.mktemp("kdf")
-    (folder / "main.c").write_text(PROGRAM)
-    command = [compiler(), "-O1", "-g", "-D_GNU_SOURCE", f"-I{NATIVE}", "-o", folder / "kdf"]
-    command += [folder / "main.c", NATIVE / "ulp" / "tls" / "tls_kdf.c", "-lcrypto"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    built = program_of(tmp_path_factory.mktemp("kdf"), PROGRAM, "ulp/tls/tls_kdf.c", options=("-lcrypto",))
 
     def ask(asked: list[Asked]) -> list[Answer]:
         lines = "".join(one.line() for one in asked)
-        done = subprocess.run([folder / "kdf"], input=lines, check=True, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([built], input=lines, check=True, capture_output=True, text=True, timeout=60)
         answers = [Answer(*line.split()) for line in done.stdout.splitlines()]
         assert len(answers) == len(asked)
         return answers

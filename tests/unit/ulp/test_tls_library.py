@@ -5,15 +5,13 @@ them."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from beds.native_core import TOP, compiler
+from beds.native_program import program_of
 
-NATIVE = TOP / "dpu_proxy" / "native"
 #: ciphers: those of both contexts, and the versions they are for. keys FILE...: certificates with the kind of their
 #: key. which: whether there is one.
 PROGRAM = r"""
@@ -81,23 +79,14 @@ Asked = Callable[..., list[str]]
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """Runs the program and returns its lines."""
-    if shutil.which(compiler()) is None:
-        pytest.skip("no C compiler is installed")
     directory = tmp_path_factory.mktemp("library")
-    (directory / "main.c").write_text(PROGRAM)
-    command = [compiler(), "-O1", "-g", "-D_GNU_SOURCE", f"-I{NATIVE}", f"-I{TOP / 'messages' / 'native'}"]
-    command += [
-        "-o",
-        str(directory / "asked"),
-        str(directory / "main.c"),
-        *(str(NATIVE / "ulp" / "tls" / f"{name}.c") for name in ("tls_library", "tls_kdf")),
-    ]
-    subprocess.run([*command, "-lssl", "-lcrypto", "-lpthread"], check=True, capture_output=True, timeout=60)
+    files = ("ulp/tls/tls_library.c", "ulp/tls/tls_kdf.c")
+    built = program_of(directory, PROGRAM, *files, options=("-lssl", "-lcrypto"))
 
     def ask(*words: object, configuration: str = "") -> list[str]:
         (directory / "openssl.cnf").write_text(configuration)
         done = subprocess.run(
-            [directory / "asked", *map(str, words)],
+            [built, *map(str, words)],
             check=True,
             capture_output=True,
             text=True,
