@@ -185,12 +185,7 @@ uint32_t ledger_packet_bytes(uint32_t queue_id)
 
 static uint64_t sum_of(const struct ledger_ended *e)
 {
-	uint64_t words[offsetof(struct ledger_ended, sum) / sizeof(uint64_t)], sum = UINT64_C(0xcbf29ce484222325);
-
-	memcpy(words, e, sizeof words);
-	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-		sum = (sum ^ words[i]) * UINT64_C(0x100000001b3); /* FNV-1a, of words */
-	return sum;
+	return memory_long_sum(e, offsetof(struct ledger_ended, sum));
 }
 
 void ledger_write_ended(uint32_t queue_id, uint64_t epoch, uint64_t now_ns, const char *tenant)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* FNV-1a, of words and of the bytes behind them. Any one word that is another makes another sum. */
-static inline uint32_t memory_sum(const void *data, size_t bytes)
+static inline uint64_t memory_long_sum(const void *data, size_t bytes)
 {
 	const uint8_t *at = data;
 	uint64_t sum = UINT64_C(0xcbf29ce484222325), word;
@@ -21,7 +21,12 @@ static inline uint32_t memory_sum(const void *data, size_t bytes)
 	}
 	for (; bytes; bytes--)
 		sum = (sum ^ *at++) * UINT64_C(0x100000001b3);
-	return (uint32_t)(sum >> 32);
+	return sum;
+}
+
+static inline uint32_t memory_sum(const void *data, size_t bytes)
+{
+	return (uint32_t)(memory_long_sum(data, bytes) >> 32);
 }
 
 /* A count with its sum, in one word, which is whole at each moment. */
