@@ -37,7 +37,6 @@ static bool is_any(const struct xts_endpoint *endpoint)
 int stream_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
 {
 	struct call call = { .type = XTS_CMD_BIND };
-	uint32_t id = s->id;
 	int r = address_read(&call.local, s->family, address, length, true);
 
 	if (r)
@@ -48,7 +47,7 @@ int stream_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t le
 	    (!s->proxy_id || s->closing || !s->stack->channel))
 		return -EINVAL;
 	r = asked_call(s, &call);
-	if (!r && socket_is(s, id)) {
+	if (!r) {
 		s->local = call.local;
 		s->bound = true;
 		s->bound_address = s->bound_address || !is_any(&call.local);
@@ -78,7 +77,6 @@ int xts_bind(int number, const struct sockaddr *address, socklen_t length)
 static int slot_for_connect(struct xts_sock *s, struct xts_tx_slot *slot)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	int r;
 
 	do {
@@ -89,12 +87,10 @@ static int slot_for_connect(struct xts_sock *s, struct xts_tx_slot *slot)
 			r = wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS ? -ENOBUFS : -EAGAIN;
 		else if (!r)
 			r = channel_wait_slot(st, slot);
-		if (!r && (!socket_is_open(s, id) || s->away)) {
+		if (!r && (!s->open || s->away)) {
 			xts_queue_abandon(st->channel->queue, slot);
-			r = -EAGAIN;
+			r = s->open ? -EAGAIN : -EBADF;
 		}
-		if (!socket_is_open(s, id))
-			return -EBADF;
 	} while (r == -EAGAIN);
 	return r;
 }
@@ -103,10 +99,9 @@ static int slot_for_connect(struct xts_sock *s, struct xts_tx_slot *slot)
 static int start(struct xts_sock *s, const struct xts_endpoint *peer, const struct connect_pushes *encoded)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	uint32_t window = st->settings.window_bytes < s->window_max ? st->settings.window_bytes : s->window_max;
 	struct xts_connect m = {
-		.xts_socket = id, .domain = s->family, .peer = *peer, .length = encoded ? encoded->bytes : 0
+		.xts_socket = s->id, .domain = s->family, .peer = *peer, .length = encoded ? encoded->bytes : 0
 	};
 	struct xts_tx_slot slot;
 	int r;

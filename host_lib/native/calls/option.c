@@ -273,7 +273,6 @@ static int usual_number(int level, int option)
 static int set_option(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
 	struct call call = { .type = XTS_CMD_SETSOCKOPT, .level = level };
-	uint32_t id = s->id;
 	int r;
 
 	if (!xts_argument_is_readable(value, length))
@@ -291,7 +290,7 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 	r = kind_of(s)->need_proxy(s);
 	if (!r)
 		r = asked_call(s, &call);
-	if (r || !socket_is(s, id))
+	if (r)
 		return r;
 	s->optioned = true;
 	s->renewed = false;

@@ -172,7 +172,6 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 		.src = src,
 		.flags = flags,
 	};
-	uint32_t id = s->id;
 	int r = 0;
 
 	o.op.purpose = PURPOSE_USE;
@@ -181,8 +180,6 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 		r = send_wait_connected(s, o.op.blocking, o.op.deadline_ns);
 	if (!r)
 		r = operation_run(&o.op);
-	if (!socket_is_open(s, id))
-		return o.sent ? (ssize_t)o.sent : -EBADF;
 	status_data(s);
 	if (s->mirror)
 		mirror_dirty(s); /* the send buffer may be full now */

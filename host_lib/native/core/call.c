@@ -12,6 +12,7 @@
 #include "core/outbox.h"
 #include "core/request_encode.h"
 #include "core/socket.h"
+#include "core/socket_states.h"
 #include "core/stack.h"
 #include "processes/again.h"
 #include "processes/take_over.h"
@@ -25,15 +26,14 @@
 int first_request_wait(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
 
-	while (socket_is(s, id) && (s->open || s->own.ending) && s->opening && !s->lost) {
+	while (socket_goes_on(s) && s->opening && !s->lost) {
 		int r = wait_for(st, &s->callers, FOREVER, false);
 
 		if (r == -ENOBUFS)
 			return r;
 	}
-	if (!socket_is(s, id) || !(s->open || s->own.ending))
+	if (!socket_goes_on(s))
 		return -EBADF;
 	return s->lost || !st->channel ? -ENETDOWN : 0;
 }
@@ -57,7 +57,6 @@ static bool is_next(struct xts_sock *s)
 static int call_begin(struct xts_sock *s, uint8_t type, bool makes, struct xts_tx_slot *slot)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	int r;
 
 	for (;;) {
@@ -68,8 +67,8 @@ static int call_begin(struct xts_sock *s, uint8_t type, bool makes, struct xts_t
 			return r ? r : -ENETDOWN;
 		if (turn_is_elsewhere(s) && !is_about_turns(type)) {
 			r = turn_use(s);
-			if (r || !socket_is(s, id))
-				return r ? r : -EBADF;
+			if (r)
+				return r;
 			continue;
 		}
 		if (s->call) {
@@ -82,12 +81,12 @@ static int call_begin(struct xts_sock *s, uint8_t type, bool makes, struct xts_t
 		if (r != -EAGAIN)
 			return r;
 		channel_pump(st);
-		if (socket_is(s, id) && st->channel && !channel_can_send(st)) {
+		if (s->in_use && st->channel && !channel_can_send(st)) {
 			r = wait_for(st, &st->frame_waiters, FOREVER, false);
 			if (r == -ENOBUFS)
 				return r;
 		}
-		if (!socket_is(s, id))
+		if (!s->in_use)
 			return -EBADF;
 	}
 }
@@ -165,7 +164,6 @@ void call_goes_again(struct xts_sock *s)
 static int call_once(struct xts_sock *s, struct call *call)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	struct xts_tx_slot slot;
 	int r;
 
@@ -189,13 +187,11 @@ static int call_once(struct xts_sock *s, struct call *call)
 			break;
 		r = 0;
 	}
-	if (socket_is(s, id)) {
-		if (s->call == call)
-			s->call = NULL;
-		wake(st, &s->callers); /* the turn of the next caller */
-		if (!r && call->makes && making_is_cut(s))
-			r = -ENETDOWN; /* by whoever has answered, the socket is gone */
-	}
+	if (s->call == call)
+		s->call = NULL;
+	wake(st, &s->callers); /* the turn of the next caller */
+	if (!r && call->makes && making_is_cut(s))
+		r = -ENETDOWN; /* by whoever has answered, the socket is gone */
 	return r ? r : -call->error;
 }
 
@@ -210,13 +206,14 @@ static int prepare_again(struct xts_sock *s, struct call *call)
 
 int call_proxy(struct xts_sock *s, struct call *call)
 {
-	uint32_t id = s->id;
-	int r = call_once(s, call);
+	int r;
 
+	socket_check_held(s);
+	r = call_once(s, call);
 	while (!r && call->again) {
-		r = socket_is_open(s, id) ? prepare_again(s, call) : -EBADF;
+		r = s->open ? prepare_again(s, call) : -EBADF;
 		if (!r)
 			r = call_once(s, call);
 	}
-	return is_about_turns(call->type) || socket_is_open(s, id) ? r : -EBADF;
+	return s->open || (s->in_use && is_about_turns(call->type)) ? r : -EBADF;
 }

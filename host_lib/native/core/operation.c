@@ -15,8 +15,6 @@ static int get_turn(struct operation *op)
 	if (op->stays)
 		return -EAGAIN;
 	r = turn_take(s, op->purpose, op->blocking ? op->deadline_ns : AT_ONCE);
-	if (!socket_is_open(s, op->id))
-		return -EBADF;
 	op->pumped = false;
 	return r == -ERESTART ? interrupted(op->sends ? s->send_timeout_ns : s->receive_timeout_ns) : r;
 }
@@ -46,7 +44,7 @@ int operation_goes_on(struct operation *op, int r)
 			return r < 0 ? r : 0;
 		if (!op->blocking && !(op->sends && next_proxy.wait_for_room(s)))
 			return -EAGAIN;
-		if (!socket_is_open(s, op->id))
+		if (!s->open)
 			return -EBADF;
 		op->pumped = false;
 		if (!op->blocking) {

@@ -35,7 +35,6 @@ struct operation {
 	struct xts_sock *s;
 	int (*step)(struct operation *op);
 	uint64_t deadline_ns;
-	uint32_t id;     /* the socket's: it may be closed while the call waits, and its entry used for another */
 	uint8_t purpose; /* for which it gets the connection from another process; PURPOSE_NOBODY: it does not */
 	bool sends;      /* it waits for room; otherwise for data, or a connection */
 	bool blocking;
@@ -48,7 +47,6 @@ struct operation {
 static inline struct operation operation_to_send(struct xts_sock *s, int (*step)(struct operation *op), bool blocking)
 {
 	return (struct operation){ .s = s,
-				   .id = s->id,
 				   .step = step,
 				   .sends = true,
 				   .blocking = blocking,
@@ -57,11 +55,9 @@ static inline struct operation operation_to_send(struct xts_sock *s, int (*step)
 
 static inline struct operation operation_to_receive(struct xts_sock *s, int (*step)(struct operation *op), bool blocking)
 {
-	return (struct operation){ .s = s,
-				   .id = s->id,
-				   .step = step,
-				   .blocking = blocking,
-				   .deadline_ns = deadline_after(s->receive_timeout_ns) };
+	return (struct operation){
+		.s = s, .step = step, .blocking = blocking, .deadline_ns = deadline_after(s->receive_timeout_ns)
+	};
 }
 
 /* After its first step, which has returned r. */

@@ -41,6 +41,8 @@
 
 #pragma GCC visibility push(default)
 
+struct xts_sock;
+
 /* State of this thread. */
 struct xts_inside {
 	volatile sig_atomic_t depth;              /* nesting of calls; above 0, handlers are put off */
@@ -50,6 +52,7 @@ struct xts_inside {
 	struct __kernel_timespec *volatile limit; /* the timeout of the present sleep, or of one about to begin */
 	const sigset_t *volatile mask;            /* the mask in force during that sleep; NULL: the thread's own */
 	volatile sig_atomic_t cancelled;          /* a wait has ended because the thread is to end: cancel.c */
+	struct xts_sock *held;                    /* the socket of the present call (socket_hold()); NULL: none */
 	int cancel_state;                         /* the program's, while the thread is inside */
 };
 extern __thread struct xts_inside xts_inside __attribute__((tls_model("initial-exec")));

@@ -107,11 +107,9 @@ uint32_t socket_events(struct xts_sock *s)
 
 bool socket_looks(const struct xts_sock *s)
 {
-	uint32_t id = s->id;
-
 	channel_pump(s->stack);
 	(void)channel_catch_up(s->stack);
-	return socket_is_open(s, id);
+	return s->open;
 }
 
 void socket_changed(struct xts_sock *s, uint32_t events)
@@ -218,14 +216,27 @@ void socket_free(struct xts_sock *s)
 			*at = s->blocked_next;
 	}
 	buffer_drop(s);
-	kind_of(s)->free(s);
-	callback_free(s);
 	if (s->pending && c)
 		c->pending_bytes -= s->pending_capacity;
 	outbox_drop_pending(s);
-	hints_forget(s);
-	table_release(s);
+	socket_release(s);
 	wake(st, &st->close_waiters);
+}
+
+void socket_release(struct xts_sock *s)
+{
+	table_release(s);
+	if (!s->holders)
+		socket_end_of_use(s);
+}
+
+void socket_end_of_use(struct xts_sock *s)
+{
+	kind_of(s)->free(s);
+	callback_free(s);
+	hints_forget(s);
+	asked_forget(s);
+	table_reuse(s);
 }
 
 bool socket_may_cancel(const struct xts_sock *s)

@@ -4,21 +4,17 @@
  * A socket keeps the kernel's own variables: state is sk_state, phase is the socket's SS_*, shutdown is sk_shutdown,
  * done is SOCK_DONE, error is sk_err. The calls then follow the kernel's code paths, and so return its errno.
  *
- * Sockets and waits. A pointer to a socket stays valid for the life of the process. But a thread that waits releases
- * the stack's lock: meanwhile another thread may close the socket, and its entry of the table may be used for the next
- * socket. So a call that continues after something that may wait keeps the socket's number from before, and checks:
+ * Sockets and waits. A thread that waits releases the stack's lock, and meanwhile another thread may close the socket. So
+ * a call holds its socket, as it does in the kernel (fdget()): as long as somebody holds it, the entry of the table is
+ * not used for another socket, and all that the socket has stays in memory. stack_enter_of() holds the socket of a
+ * call, and stack_leave() lets go of it. What waits besides calls (the progress thread, fork, the end of a process)
+ * does so itself, with socket_hold() and socket_put(); builds with XTS_DEBUG assert in each wait on a socket that it is
+ * held. After a wait
  *
- *     uint32_t id = s->id;
- *     r = wait_for(st, &st->frame_waiters, FOREVER, false);
- *     if (!socket_is_open(s, id))
- *             return -EBADF;
- *
- * What waits for the socket itself does that for its caller, and then returns -EBADF: call_proxy() (call.h), operations
- * (operation.h), socket_wait() (wait.h), and what is made of these.
- *
- * socket_is() checks that the entry is still this socket's; if not, nothing of *s may be read or changed. It stays this
- * socket's until the proxy has confirmed the close, so code about the connection checks only that. socket_is_open()
- * checks also that the application still has the socket open: code about the application's call checks that.
+ *     s->open     says that the application has not closed it, without which its call does not go on. What waits for the
+ *                 socket itself sees to that, and then returns -EBADF: call_proxy() (call.h), operations (operation.h),
+ *                 socket_wait() (wait.h), and what is made of these.
+ *     s->in_use   says that the connection has not ended: it may outlive the application's close().
  */
 #ifndef XTS_SOCKET_H
 #define XTS_SOCKET_H
@@ -96,6 +92,7 @@ struct xts_sock {
 	uint32_t id;         /* the number; its generation moves on when the entry is released */
 	uint32_t proxy_id;   /* 0: the proxy knows nothing of this socket (so far) */
 	bool in_use : 1;
+	bool released : 1;      /* it has ended; its entry is used again when no call holds it */
 	bool open : 1;          /* the application has not closed it */
 	bool opening : 1;       /* the first request has been sent: its reply will bring proxy_id */
 	bool closing : 1;       /* CLOSE has been sent, or will be */
@@ -137,6 +134,7 @@ struct xts_sock {
 	uint8_t refused_for;  /* enum xts_wait: why the last attempt to send sent nothing */
 	uint8_t waits_for[2]; /* enum xts_wait, by direction; how long is on the status page (socket_waits.c) */
 	uint16_t readers, writers, callers, polled; /* waiting threads, by what they wait for */
+	uint16_t holders;                           /* socket_hold() */
 	int32_t error;                              /* sk_err, positive */
 
 	/* receiving; the account of a listener counts connections */
@@ -173,21 +171,35 @@ struct xts_sock {
 /* Those who make it larger have to say why (tests/system/sockets/test_memory_of_connections.py). */
 _Static_assert(sizeof(struct xts_sock) <= 328, "memory of a socket");
 
+/* Has the application not closed it; or is it taken over from another process in order to close it? */
+static inline bool socket_goes_on(const struct xts_sock *s)
+{
+	return s->open || s->own.ending;
+}
+
 /* Has its channel ended while it was made again? What was made of it has ended, too, and nothing may follow. */
 static inline bool making_is_cut(const struct xts_sock *s)
 {
 	return s->away && !s->making;
 }
 
-/* To be called after a wait, with the number from before it: see above. */
+/* For a pointer that was kept, without holding the socket, together with its number: is it still that socket? */
 static inline bool socket_is(const struct xts_sock *s, uint32_t id)
 {
-	return s->id == id;
+	return s->in_use && s->id == id;
 }
 
-static inline bool socket_is_open(const struct xts_sock *s, uint32_t id)
+void socket_end_of_use(struct xts_sock *s); /* of the last holder of one that was released */
+
+static inline void socket_hold(struct xts_sock *s)
 {
-	return s->id == id && s->open;
+	s->holders++;
+}
+
+static inline void socket_put(struct xts_sock *s)
+{
+	if (!--s->holders && s->released)
+		socket_end_of_use(s);
 }
 
 /* Is it being given up, or does another process hold it? Then a call that uses it has to take it first. */
@@ -215,12 +227,18 @@ struct xts_sock *table_use(struct stack *st, int number);
 /* The same for another purpose of take_over.h: to wait for events, or PURPOSE_NOBODY if the call takes it over
  * itself. */
 struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose);
-void table_release(struct xts_sock *s);
+/* Holds the entry of this number, whatever socket has it; NULL: there is none. */
+struct xts_sock *table_hold(int number);
+void table_forget_holders(struct stack *st); /* in a forked child: they are threads of the parent */
+void table_release(struct xts_sock *s);      /* the socket is found no more */
+void table_reuse(struct xts_sock *s);        /* and its entry may be another socket's from now on */
 /* did the parent have this number open at the fork, while this process does not have it? */
 bool table_was_parents(int number);
 void table_orphaned(void); /* a child that nobody has expected has none of its parent's sockets: caller.h */
 /* iterates over all sockets in use; NULL to begin */
 struct xts_sock *table_next(struct stack *st, struct xts_sock *after);
+/* The same to the end, for a loop that waits: it holds each socket until the next one. */
+struct xts_sock *table_walk(struct stack *st, struct xts_sock *after);
 /* its index among the sockets of its stack, from 0 on */
 uint32_t table_place(const struct xts_sock *s);
 /* The stack of this number's socket; NULL: none. Called without a lock. */
@@ -239,7 +257,8 @@ void socket_fail(struct xts_sock *s, int error);          /* the connection has 
 void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the first request has come */
 /* Can it be closed, though its CONNECT has not been answered yet? */
 bool socket_may_cancel(const struct xts_sock *s);
-void socket_free(struct xts_sock *s); /* after CLOSED, or if the proxy knows nothing of it */
+void socket_free(struct xts_sock *s);    /* after CLOSED, or if the proxy knows nothing of it */
+void socket_release(struct xts_sock *s); /* the last step of that; its memory stays while somebody holds it */
 void socket_asked(struct xts_sock *s, bool asked);
 void socket_set_lowat(struct xts_sock *s, uint32_t bytes); /* SO_RCVLOWAT, and the window that it needs */
 void socket_wait_for_link(struct xts_sock *s);             /* it is woken when frames may be sent again */

@@ -1,6 +1,7 @@
 /* The table of a socket's states, and its checks in builds with XTS_DEBUG; see socket_states.h. */
 #include "core/socket.h"
 #include "core/socket_states.h"
+#include "core/signals.h"
 #include "common/state_table.h"
 #include "xts_private.h"
 
@@ -238,6 +239,22 @@ void socket_check(const struct xts_sock *s)
 {
 	xts_state_rests(xts_socket_states(), visited, s->id, followed(s), flags_of(s));
 	owner_check(s);
+}
+
+void socket_check_held(const struct xts_sock *s)
+{
+	if (s->holders)
+		return;
+	fprintf(stderr, "socket %08x: a thread waits for it, and nobody holds it\n", s->id);
+	abort();
+}
+
+void socket_check_none_held(void)
+{
+	if (!xts_inside.held)
+		return;
+	fprintf(stderr, "socket %08x: the thread's last call still holds it\n", xts_inside.held->id);
+	abort();
 }
 
 #endif

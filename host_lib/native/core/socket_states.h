@@ -18,10 +18,14 @@ struct xts_sock;
 
 void socket_enter(struct xts_sock *s, uint8_t state, uint8_t phase);
 void socket_check(const struct xts_sock *s);
-void owner_check(const struct xts_sock *s); /* a part of it */
+void owner_check(const struct xts_sock *s);       /* a part of it */
+void socket_check_held(const struct xts_sock *s); /* what waits for it needs that: socket.h */
+void socket_check_none_held(void);                /* by a call of this thread */
 #else
 #define socket_enter(s, to, in) ((void)((s)->state = (to), (s)->phase = (in)))
 #define socket_check(s) ((void)(s))
+#define socket_check_held(s) ((void)(s))
+#define socket_check_none_held() ((void)0)
 #endif
 
 #endif

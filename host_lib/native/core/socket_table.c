@@ -1,7 +1,7 @@
 /*
  * The socket table. A number is an index (20 bits) and a generation (11 bits; the twelfth stays 0, so that it is a
  * positive int). The application holds it, and it is the identifier on the wire. Entries come in blocks that are never
- * freed: a pointer stays valid, and socket_is() (socket.h) checks that it is still the same socket.
+ * freed, and an entry is used again when nobody holds its last socket any more (socket.h).
  *
  * A block belongs to one stack for the life of the process. So a number determines the block, and the block its stack,
  * without a lock; the socket is then looked up under the stack's lock.
@@ -142,8 +142,8 @@ static void clear_cold(struct cold *cold)
 
 struct xts_sock *table_allocate(struct stack *st)
 {
-	uint16_t readers, writers, callers;
 	struct xts_sock *s;
+	uint16_t holders;
 	struct cold *cold;
 	uint32_t id;
 
@@ -151,20 +151,14 @@ struct xts_sock *table_allocate(struct stack *st)
 		return NULL;
 	s = st->free_sockets;
 	st->free_sockets = s->free_next;
-	/* Threads that waited for the last socket in this entry may not have run since they were woken: they decrement
-	 * the counters themselves. */
 	id = s->id;
 	cold = s->cold;
-	readers = s->readers;
-	writers = s->writers;
-	callers = s->callers;
+	holders = s->holders; /* calls with a number of no socket */
 	memset(s, 0, sizeof *s);
 	s->stack = st;
 	s->cold = cold;
 	s->id = id;
-	s->readers = readers;
-	s->writers = writers;
-	s->callers = callers;
+	s->holders = holders;
 	s->in_use = true;
 	clear_cold(cold);
 	st->sockets++;
@@ -219,23 +213,38 @@ struct xts_sock *table_open(struct stack *st, int number)
 	return s && s->open ? s : NULL;
 }
 
+struct xts_sock *table_hold(int number)
+{
+	struct block *block = number < 0 ? NULL : block_at(SOCKET_INDEX((uint32_t)number));
+	struct xts_sock *s = block && block->stack ? &block->sockets[(uint32_t)number % BLOCK_SOCKETS] : NULL;
+
+	if (s)
+		socket_hold(s);
+	return s;
+}
+
 void table_release(struct xts_sock *s)
 {
-	uint32_t generation = (s->id >> 20) % GENERATIONS + 1;
 	struct stack *st = s->stack;
 
 	inherit_release(s);
-	asked_forget(s);
-	s->in_use = false;
-	s->open = false;
+	s->in_use = s->open = s->own.ending = false;
+	s->released = true;
 	status_state(s);
-	s->id = generation << 20 | SOCKET_INDEX(s->id);
-	wake(st, &s->readers); /* the entry is not what they wait for any more */
+	wake(st, &s->readers); /* it is over, what they wait for */
 	wake(st, &s->writers);
 	wake(st, &s->callers);
-	s->free_next = st->free_sockets;
-	st->free_sockets = s;
 	st->sockets--;
+}
+
+void table_reuse(struct xts_sock *s)
+{
+	uint32_t generation = (s->id >> 20) % GENERATIONS + 1;
+
+	s->released = false;
+	s->id = generation << 20 | SOCKET_INDEX(s->id);
+	s->free_next = s->stack->free_sockets;
+	s->stack->free_sockets = s;
 }
 
 struct xts_sock *table_next(struct stack *st, struct xts_sock *after)
@@ -248,6 +257,30 @@ struct xts_sock *table_next(struct stack *st, struct xts_sock *after)
 			if (block->sockets[i].in_use)
 				return &block->sockets[i];
 	return NULL;
+}
+
+void table_forget_holders(struct stack *st)
+{
+	for (struct block *block = st->blocks; block; block = block->next)
+		for (uint32_t i = 0; i < BLOCK_SOCKETS; i++) {
+			struct xts_sock *s = &block->sockets[i];
+
+			if (!s->holders) /* parent and child share the page until one of them writes to it */
+				continue;
+			s->holders = 1;
+			socket_put(s);
+		}
+}
+
+struct xts_sock *table_walk(struct stack *st, struct xts_sock *after)
+{
+	struct xts_sock *s = table_next(st, after);
+
+	if (s)
+		socket_hold(s);
+	if (after)
+		socket_put(after);
+	return s;
 }
 
 uint32_t table_place(const struct xts_sock *s)

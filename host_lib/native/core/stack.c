@@ -10,6 +10,7 @@
 #include "core/receive_callback.h"
 #include "core/process.h"
 #include "core/socket.h"
+#include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/take_over.h"
@@ -108,6 +109,8 @@ struct stack *stack_enter_of(int number)
 	st = lock(st ? st : process_own_stack());
 	if (st->channel)
 		next_proxy.look_first(st);
+	socket_check_none_held();
+	xts_inside.held = table_hold(number);
 	return st;
 }
 
@@ -176,6 +179,10 @@ void stack_end_if_empty(struct stack *st)
 
 static void let_go(struct stack *st)
 {
+	if (xts_inside.held) {
+		socket_put(xts_inside.held);
+		xts_inside.held = NULL;
+	}
 	stack_rest(st);
 	if (__builtin_expect(st->abandoned, 0))
 		stack_end_if_empty(st);

@@ -45,6 +45,7 @@
 #include "core/clock.h"
 #include "core/settings.h"
 #include "core/socket.h"
+#include "core/socket_states.h"
 #include "core/spin.h"
 #include "core/stack.h"
 #include "core/status_page.h"
@@ -370,18 +371,20 @@ int wait_for(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may
 
 int socket_wait(struct xts_sock *s, uint16_t *subject, uint64_t deadline_ns, bool spin)
 {
-	uint32_t id = s->id;
-	int r = wait_for(s->stack, subject, deadline_ns, spin);
+	int r;
 
-	return socket_is_open(s, id) ? r : -EBADF;
+	socket_check_held(s);
+	r = wait_for(s->stack, subject, deadline_ns, spin);
+	return s->open ? r : -EBADF;
 }
 
 static int wait_on_socket(struct xts_sock *s, uint16_t *subject, uint64_t deadline_ns, uint64_t timeout_ns, bool spin)
 {
-	uint32_t id = s->id;
-	int r = wait_interruptibly(s->stack, subject, deadline_ns, spin);
+	int r;
 
-	if (!socket_is_open(s, id))
+	socket_check_held(s);
+	r = wait_interruptibly(s->stack, subject, deadline_ns, spin);
+	if (!s->open)
 		return -EBADF;
 	if (r == -ETIMEDOUT)
 		return -EAGAIN;

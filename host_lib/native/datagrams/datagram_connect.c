@@ -37,13 +37,12 @@ static int ask(struct xts_sock *s, struct call *call)
 int datagram_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
 {
 	struct call call = { .type = XTS_CMD_BIND };
-	uint32_t id = s->id;
 	int r = address_read(&call.local, s->family, address, length, true);
 
 	if (r)
 		return r;
 	r = ask(s, &call);
-	if (!r && socket_is(s, id)) {
+	if (!r) {
 		s->local = call.local;
 		status_state(s);
 	}

@@ -134,7 +134,6 @@ static void is_shared(struct xts_sock *s)
 /* Unread datagrams go back to the proxy, so that the new program can read them. */
 static int give_up(struct xts_sock *s)
 {
-	uint32_t id = s->id;
 	int r;
 
 	if (!s->proxy_id || s->lost)
@@ -144,7 +143,7 @@ static int give_up(struct xts_sock *s)
 		return r;
 	s->cold->sharing.others_may_have = s->stack->joint = true;
 	datagram_leave(s);
-	return socket_is_open(s, id) ? 0 : -EBADF;
+	return s->open ? 0 : -EBADF;
 }
 
 static void resume(struct xts_sock *s)

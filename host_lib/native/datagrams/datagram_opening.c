@@ -19,7 +19,6 @@ static int open_once(struct xts_sock *s, const struct xts_endpoint *local, const
 {
 	struct call call = { .type = XTS_CMD_OPEN_DATAGRAM };
 	struct datagrams *q = s->datagrams;
-	uint32_t id = s->id;
 	int r;
 
 	while (q->opens || s->claiming) {
@@ -40,13 +39,11 @@ static int open_once(struct xts_sock *s, const struct xts_endpoint *local, const
 	datagram_grant(s);
 	q->opens = true;
 	r = call_proxy(s, &call);
-	if (!socket_is(s, id))
-		return -EBADF;
 	q->opens = false;
 	wake(s->stack, &s->callers);
 	if (!s->proxy_id)
 		s->grant.window = 0;
-	return s->open ? r : -EBADF;
+	return r;
 }
 
 /* The channel may end because of this very request, or with its proxy: then the next one has the socket, and not yet

@@ -168,11 +168,10 @@ static ssize_t recv_message(struct xts_sock *s, struct msghdr *m, int flags)
 
 int datagram_recv_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns)
 {
-	uint32_t id = s->id;
 	unsigned got = 0;
 	ssize_t r = take_error(s);
 
-	while (!r && got < count && socket_is_open(s, id)) {
+	while (!r && got < count) {
 		struct mmsghdr *m = &messages[got];
 
 		r = recv_message(s, &m->msg_hdr, flags & ~MSG_WAITFORONE);

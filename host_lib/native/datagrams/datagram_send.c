@@ -308,7 +308,6 @@ static int cork_push(struct xts_sock *s, int flags)
 	struct iovec iov = { .iov_base = cork->data, .iov_len = cork->bytes };
 	struct source src = { .iov = &iov, .left = cork->bytes };
 	struct xts_datagram d = cork->about;
-	uint32_t id = s->id;
 	int r;
 
 	cork->data = NULL; /* another thread may begin the next meanwhile */
@@ -318,7 +317,7 @@ static int cork_push(struct xts_sock *s, int flags)
 	free(iov.iov_base);
 	if (r == -ERESTART)
 		r = -EINTR; /* the data is gone, so the call cannot be made again */
-	return socket_is_open(s, id) || r ? r : -EBADF;
+	return r;
 }
 
 int datagram_uncork(struct xts_sock *s)
@@ -385,25 +384,22 @@ static void has_sent(struct xts_sock *s)
 
 ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
 {
-	uint32_t id = s->id;
 	ssize_t r;
 
 	channel_pump(s->stack); /* a program that only sends has to see errors, too */
 	r = send_message(s, src, flags, message);
-	if (socket_is_open(s, id))
-		has_sent(s);
+	has_sent(s);
 	return r;
 }
 
 int datagram_send_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags)
 {
-	uint32_t id = s->id;
 	struct source src;
 	unsigned sent = 0;
 	ssize_t r = 0;
 
 	channel_pump(s->stack);
-	while (sent < count && socket_is_open(s, id)) {
+	while (sent < count) {
 		struct mmsghdr *m = &messages[sent];
 
 		r = xts_argument_outgoing(&m->msg_hdr);
@@ -416,7 +412,6 @@ int datagram_send_messages(struct xts_sock *s, struct mmsghdr *messages, unsigne
 		m->msg_len = (unsigned)r;
 		sent++;
 	}
-	if (socket_is_open(s, id))
-		has_sent(s);
+	has_sent(s);
 	return sent ? (int)sent : (int)r;
 }

@@ -127,7 +127,6 @@ void datagram_stamps_were_set(struct xts_sock *s, int option, const void *value,
 
 int datagram_clock_set(struct xts_sock *s, const void *value, socklen_t length)
 {
-	uint32_t id = s->id;
 	int clock, r;
 
 	if (length < sizeof clock)
@@ -136,7 +135,7 @@ int datagram_clock_set(struct xts_sock *s, const void *value, socklen_t length)
 	if (clock != XTS_CLOCK_DEVICE && clock != XTS_CLOCK_HOST)
 		return -EINVAL;
 	r = clock == XTS_CLOCK_HOST ? device_clock_need(s->stack) : 0;
-	if (!r && socket_is_open(s, id))
+	if (!r)
 		s->datagrams->stamping.by_host = clock == XTS_CLOCK_HOST;
 	return r;
 }

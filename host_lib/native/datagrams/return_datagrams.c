@@ -127,7 +127,6 @@ bool datagram_is_returning(const struct xts_sock *s)
 static void wait_until_returned(struct stack *st, struct xts_sock *s)
 {
 	uint64_t deadline = now_ns() + RETURN_NS;
-	uint32_t id = s ? s->id : 0;
 	uint16_t nobody = 0;
 	bool busy = true;
 
@@ -138,7 +137,7 @@ static void wait_until_returned(struct stack *st, struct xts_sock *s)
 		channel_pump(st);
 		while (!s && (any = table_next(st, any)) && !(any->datagrams && datagram_is_returning(any)))
 			;
-		busy = s ? socket_is_open(s, id) && datagram_is_returning(s) : any != NULL;
+		busy = s ? s->open && datagram_is_returning(s) : any != NULL;
 		if (busy && wait_for(st, &nobody, now_ns() + NS_PER_MS, false) == -ENOBUFS)
 			break;
 	}

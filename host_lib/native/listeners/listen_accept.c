@@ -31,7 +31,7 @@
 /* The kernel lets one connection more wait than the backlog says. */
 int listener_listen(struct xts_sock *s, int backlog)
 {
-	uint32_t id = s->id, length = backlog < 0 || (uint32_t)backlog > BACKLOG_MAX ? BACKLOG_MAX : (uint32_t)backlog;
+	uint32_t length = backlog < 0 || (uint32_t)backlog > BACKLOG_MAX ? BACKLOG_MAX : (uint32_t)backlog;
 	struct call call = { .type = XTS_CMD_LISTEN, .backlog = length };
 	bool was_listening = s->state == TCP_STATE_LISTEN;
 	uint32_t window = length + 1 < 2 ? 2 : length + 1;
@@ -68,16 +68,13 @@ int listener_listen(struct xts_sock *s, int backlog)
 		s->local = call.local;
 		s->shutdown = 0;
 	}
-	if (!r && sharing && !was_listening && share_name(s) && !named && socket_is(s, id) &&
-	    s->state == TCP_STATE_LISTEN) {
+	if (!r && sharing && !was_listening && share_name(s) && !named && s->open && s->state == TCP_STATE_LISTEN) {
 		xts_credit_grant_init(&s->grant, window); /* a listener that only this process has */
 		s->grant.outstanding = 0;
 		s->grant.unadvertised = window;
 		s->cold->sharing.key = 0;
 		outbox_add(s, TODO_ADVERT);
 	}
-	if (!socket_is(s, id))
-		return -EBADF;
 	status_state(s);
 	socket_changed(s, EPOLLHUP);
 	return r;

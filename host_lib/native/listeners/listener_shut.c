@@ -171,7 +171,6 @@ static int shut(struct xts_sock *s)
 
 int listener_shutdown(struct xts_sock *s, int how)
 {
-	uint32_t id = s->id;
 	int r;
 
 	if (how < SHUT_RD || how > SHUT_RDWR)
@@ -182,8 +181,8 @@ int listener_shutdown(struct xts_sock *s, int how)
 	}
 	note(s, true);
 	r = s->away ? again_now(s) : 0;
-	if (!socket_is_open(s, id))
-		return -EBADF;
+	if (r == -EBADF)
+		return r;
 	if (s->state != TCP_STATE_LISTEN)
 		return -ENOTCONN; /* another thread, or another process, has been before */
 	if (s->away) {            /* it is made again as a bound socket */

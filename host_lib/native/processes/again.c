@@ -232,13 +232,12 @@ static void tell(struct xts_sock *s, int error)
 /* False: the channel has ended meanwhile, and there may be another one. */
 static bool make_or_tell(struct xts_sock *s)
 {
-	uint32_t id = s->id;
 	uint8_t refusal;
 	int r;
 
 	s->making = true;
 	r = make(s);
-	if (!socket_is_open(s, id))
+	if (!s->open)
 		return true;
 	if (!r && s->stack->channel && !making_is_cut(s)) {
 		came_back(s);
@@ -255,16 +254,12 @@ static bool make_or_tell(struct xts_sock *s)
 
 static bool try_one(struct xts_sock *s)
 {
-	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	bool done;
 
 	s->tried = true;
 	done = make_or_tell(s);
-	if (!socket_is(s, id))
-		return true;
 	s->tried = false;
-	wake(st, &s->callers); /* that wait in again_now() */
+	wake(s->stack, &s->callers); /* that wait in again_now() */
 	return done;
 }
 
@@ -277,14 +272,13 @@ static bool attach(struct stack *st)
 int again_now(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	int r;
 
 	if (!s->away)
 		return s->lost ? -ENETDOWN : 0;
 	if (!st->channel && (st->again.failed || !attach(st)))
-		return socket_is_open(s, id) ? -ENETDOWN : -EBADF;
-	while (socket_is_open(s, id) && s->away && st->channel)
+		return s->open ? -ENETDOWN : -EBADF;
+	while (s->open && s->away && st->channel)
 		if (s->tried) {
 			r = socket_wait(s, &s->callers, FOREVER, false);
 			if (r)
@@ -292,7 +286,7 @@ int again_now(struct xts_sock *s)
 		} else if (try_one(s)) {
 			break;
 		}
-	return !socket_is_open(s, id) ? -EBADF : s->away ? -ENETDOWN : 0;
+	return !s->open ? -EBADF : s->away ? -ENETDOWN : 0;
 }
 
 static void try_all(struct stack *st)
@@ -301,9 +295,8 @@ static void try_all(struct stack *st)
 
 	if (!attach(st))
 		return;
-	/* The lock is released in between, but an index in the table stays valid. */
-	while (st->channel && (s = table_next(st, s)))
-		if (s->away && s->open && !s->closing && !s->own.taking && !s->tried)
+	while ((s = table_walk(st, s)))
+		if (st->channel && s->away && s->open && !s->closing && !s->own.taking && !s->tried)
 			(void)try_one(s);
 }
 

@@ -59,12 +59,11 @@ static void linger(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after((uint64_t)s->linger_s * NS_PER_S);
-	uint32_t id = s->id;
 	int r = 0;
 
-	while (!r && socket_is(s, id) && s->closing)
+	while (!r && s->in_use && s->closing)
 		r = wait_interruptibly(st, &st->close_waiters, deadline, false);
-	if (socket_is(s, id) && s->closing && st->channel) {
+	if (s->in_use && s->closing && st->channel) {
 		s->linger = false; /* the time has passed: the proxy shall not wait either */
 		outbox_add(s, TODO_CLOSE);
 	}

@@ -270,46 +270,34 @@ void common_forget(struct xts_sock *s)
 /* Closes the last copy of a connection that another process held: this process takes it over first. */
 static void take_to_close(struct xts_sock *s)
 {
-	uint32_t id = s->id;
-	int r;
+	int r = turn_take_to_close(s);
 
-	s->own.ending = true;
-	r = turn_take(s, PURPOSE_USE, FOREVER);
-	if (!socket_is(s, id))
-		return;
-	s->own.ending = false;
-	if (r && !s->lost) { /* socket_end() only forgets it then */
+	if (r && s->in_use && !s->lost) { /* socket_end() only forgets it then */
 		s->lost = true;
 		socket_fail(s, ECONNRESET);
 	}
 }
 
-/* It is closed while it is being given up. False: the socket has been freed. */
-static bool wait_until_moved(struct xts_sock *s)
+/* It is closed while it is being given up. */
+static void wait_until_moved(struct xts_sock *s)
 {
-	uint32_t id = s->id;
-
 	s->cold->sharing.close_waits = true;
-	while (socket_is(s, id) && s->own.moved != NOT_MOVED)
+	while (s->in_use && s->own.moved != NOT_MOVED)
 		if (wait_for(s->stack, &s->callers, now_ns() + NS_PER_S, false))
 			break;
-	if (!socket_is(s, id))
-		return false;
 	s->cold->sharing.close_waits = false;
-	return true;
 }
 
 bool common_closes(struct xts_sock *s)
 {
-	uint32_t id = s->id;
 	bool others;
 
 	if (s->own.taking)
 		return true; /* it ends when that is done */
-	if (s->own.moved != NOT_MOVED && !wait_until_moved(s))
-		return true;
+	if (s->own.moved != NOT_MOVED)
+		wait_until_moved(s);
 	if (!s->own.common)
-		return false;
+		return !s->in_use;
 	if (s->own.inherited == NOT_INHERITED && !s->lost && !s->closing && common_others_have(s, NULL)) {
 		relatives_keep(s->own.common);
 		s->own.ending = true;
@@ -320,16 +308,14 @@ bool common_closes(struct xts_sock *s)
 	common_drop(s);
 	if (!others && s->own.inherited != NOT_INHERITED && !s->lost)
 		take_to_close(s);
-	return !socket_is(s, id);
+	return !s->in_use;
 }
 
 /* It was given up after close(), but no process is left to take it: takes it back and closes it. */
 static void take_back(struct xts_sock *s)
 {
-	uint32_t id = s->id;
-
 	take_to_close(s);
-	if (socket_is(s, id))
+	if (s->in_use)
 		socket_end(s);
 }
 
@@ -347,10 +333,8 @@ static void leave(struct xts_sock *s)
 	}
 	common_drop(s);
 	if (!holds) {
-		uint32_t id = s->id;
-
 		take_to_close(s);
-		if (!socket_is(s, id) || s->lost)
+		if (!s->in_use || s->lost)
 			return;
 	}
 	s->own.ending = false;
@@ -376,8 +360,8 @@ void common_at_exit(struct stack *st)
 	if (!st->commons)
 		return;
 	settle(st, deadline);
-	while ((s = table_next(st, s)) && now_ns() < deadline) {
-		if (s->own.taking || s->own.moved != NOT_MOVED)
+	while ((s = table_walk(st, s))) {
+		if (now_ns() >= deadline || s->own.taking || s->own.moved != NOT_MOVED)
 			continue;
 		if (s->own.common)
 			leave(s);
@@ -385,9 +369,8 @@ void common_at_exit(struct stack *st)
 			take_back(s);
 	}
 	settle(st, deadline);
-	s = NULL;
-	while ((s = table_next(st, s)) && now_ns() < deadline)
-		if (!s->own.common && s->own.ending && !s->own.taking && s->own.moved == NOT_MOVED)
+	while ((s = table_walk(st, s)))
+		if (!s->own.common && s->own.ending && !s->own.taking && s->own.moved == NOT_MOVED && now_ns() < deadline)
 			take_back(s); /* the other processes have left too, while it was being given up */
 }
 
@@ -447,7 +430,7 @@ static void look(struct xts_sock *s, struct looking *l)
 		(void)key_renew(s);
 }
 
-/* Returns when to look again. Some of this releases the lock, but an index in the table stays valid. */
+/* Returns when to look again. */
 static uint64_t look_at_all(struct stack *st, uint64_t now)
 {
 	struct looking l = { .at_copies = now >= st->looks_at_copies_ns };
@@ -456,7 +439,7 @@ static uint64_t look_at_all(struct stack *st, uint64_t now)
 	if (l.at_copies)
 		st->looks_at_copies_ns = now + LOOK_NS;
 	l.next_ns = st->looks_at_copies_ns;
-	while ((s = table_next(st, s))) {
+	while ((s = table_walk(st, s))) {
 		if (s->own.moved != NOT_MOVED || s->own.taking)
 			continue;
 		if (!s->own.common) {

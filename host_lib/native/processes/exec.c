@@ -103,7 +103,7 @@ static void leave_others(struct stack *st, const struct xts_exec_socket *sockets
 {
 	struct xts_sock *s = NULL;
 
-	while ((s = table_next(st, s))) {
+	while ((s = table_walk(st, s))) {
 		unsigned i = 0;
 
 		while (i < count && sockets[i].number != (int)s->id)
@@ -151,7 +151,7 @@ void xts_resume(int memfd)
 
 		stack_enter(st);
 		relatives_resume();
-		while ((s = table_next(st, s))) {
+		while ((s = table_walk(st, s))) {
 			kind_of(s)->resume(s);
 			passed_keep(s, false);
 			if (s->own.common && s->open)
@@ -186,13 +186,11 @@ static void tell(struct xts_exec_socket *out, const struct xts_sock *s)
 /* The proxy keeps a connection only for a short time. The others are taken over when they are used. */
 static int take_at_once(struct xts_sock *s)
 {
-	uint32_t id = s->id;
-
 	if (s->own.common)
 		(void)turn_take(s, PURPOSE_NOBODY, AT_ONCE);
 	else if (!share_by_key(s))
 		inherit_take(s);
-	if (s->id != id)
+	if (!s->in_use)
 		return -EBADF;
 	return !s->lost ? 1 : s->error ? -s->error : -ECONNRESET;
 }
@@ -204,11 +202,15 @@ static int adopt(struct record_in *in, struct xts_exec_socket *out)
 	int r = record_adopt(st, in, &s);
 
 	if (!r) {
+		socket_hold(s);
 		tell(out, s);
 		r = take_at_once(s);
-	}
-	if (s && r < 0 && s->in_use)
+		if (r < 0 && s->in_use)
+			socket_free(s);
+		socket_put(s);
+	} else if (s) {
 		socket_free(s);
+	}
 	stack_leave(st);
 	return r;
 }

@@ -111,6 +111,7 @@ static void forget_parent(struct stack *st)
 	st->shared = st->to_join = NULL;
 	st->moving = st->untaken = st->commons = 0;
 	st->asked_to_yield = false;
+	table_forget_holders(st);
 	while ((s = table_next(st, s))) {
 		mirror_forget(s);
 		buffer_drop(s);
@@ -123,10 +124,8 @@ static void forget_parent(struct stack *st)
 		epoll_forget_socket(s);
 		if (!process_inherits() || !s->open) {
 			passed_leave(s);
-			kind_of(s)->free(s);
-			callback_free(s);
 			s->cold->parents_id = s->open ? s->id : 0;
-			table_release(s);
+			socket_release(s);
 		}
 	}
 	again_after_fork_child(st);

@@ -189,11 +189,10 @@ static int claim(struct xts_sock *s)
 static int claim_soon(struct xts_sock *s)
 {
 	uint64_t until_ns = now_ns() + INHERITED_AWAY_NS;
-	uint32_t id = s->id;
 	uint16_t nobody = 0;
 	int r;
 
-	while ((r = claim(s)) == -EBUSY && socket_is(s, id) && now_ns() < until_ns)
+	while ((r = claim(s)) == -EBUSY && now_ns() < until_ns)
 		if (wait_for(s->stack, &nobody, now_ns() + CLAIM_PAUSE_NS, false) == -ENOBUFS)
 			break;
 	return r;
@@ -205,12 +204,11 @@ static int attach_for(struct xts_sock *s, bool by_key)
 {
 	struct stack *st = s->stack;
 	uint64_t until_ns = now_ns() + INHERITED_AWAY_NS;
-	uint32_t id = s->id;
 	uint16_t nobody = 0;
 	int r;
 
 	while (!st->channel && (r = channel_attach(st))) {
-		if (r != -ENETDOWN || by_key || now_ns() > until_ns || !socket_is(s, id))
+		if (r != -ENETDOWN || by_key || now_ns() > until_ns || !s->in_use)
 			return r;
 		if (wait_for(st, &nobody, now_ns() + ATTACH_PAUSE_NS, false) == -ENOBUFS)
 			return r;
@@ -221,13 +219,12 @@ static int attach_for(struct xts_sock *s, bool by_key)
 static int take(struct xts_sock *s)
 {
 	bool by_key = share_by_key(s);
-	uint32_t id = s->id;
 	int r;
 
 	if (!s->cold->sharing.key)
 		return 0; /* the connection had ended: only the unread bytes are left */
 	r = attach_for(s, by_key);
-	if (s->id != id)
+	if (!s->in_use)
 		return -EBADF;
 	if (!r && !sharing_possible(s->stack))
 		r = -EOPNOTSUPP;
@@ -265,19 +262,18 @@ void inherit_adopt(struct xts_sock *s)
 void inherit_take(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	bool by_key;
 	int r;
 
-	while (s->id == id && s->own.taking)
+	while (s->in_use && s->own.taking)
 		if (wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS)
 			return;
-	if (s->id != id || s->own.inherited == NOT_INHERITED)
+	if (!s->in_use || s->own.inherited == NOT_INHERITED)
 		return;
 	s->own.taking = true;
 	leave_to_join(s);
 	r = take(s);
-	if (s->id != id)
+	if (!s->in_use)
 		return;
 	s->own.taking = false;
 	wake(st, &s->callers);
@@ -301,7 +297,6 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 	struct call call = {
 		.type = XTS_CMD_PARK, .key = key_make(), .keep_ms = CONNECTION_KEEP_MS, .deadline_ns = deadline_ns
 	};
-	uint32_t id = s->id;
 	int r;
 
 	if (s->pushing || s->cold->ulps.handshaking || s->cold->ulps.sending)
@@ -312,7 +307,7 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP); /* a thread that waits for it finds it gone */
 	r = call_proxy(s, &call);
 	st->moving--;
-	if (s->id != id)
+	if (!s->in_use)
 		return -ECONNRESET;
 	if (r) {
 		s->own.moved = NOT_MOVED;
@@ -328,12 +323,10 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 
 void connection_take_back(struct xts_sock *s)
 {
-	uint32_t id = s->id;
-
 	s->own.moved = NOT_MOVED;
 	set_inherited(s, INHERITED);
 	inherit_take(s);
-	if (s->id == id && !s->open && !s->closing)
+	if (s->in_use && !s->open && !s->closing)
 		socket_end(s);
 }
 
@@ -346,7 +339,9 @@ void inherit_take_watched(struct stack *st, const struct epoll_ctx *ctx)
 			s = s->cold->sharing.shared_next;
 			continue;
 		}
+		socket_hold(s);
 		inherit_take(s);
+		socket_put(s);
 		s = st->to_join; /* s may have changed: the lock was released */
 	}
 }
@@ -364,6 +359,7 @@ struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose)
 
 	if (!s || (s->own.inherited == NOT_INHERITED && !s->own.gone_unreported && !s->own.common && !s->own.shared))
 		return s;
+	socket_hold(s);
 	shared_status_follow(s);
 	if (s->own.common)
 		s->cold->sharing.used_ns = now_ns();
@@ -371,6 +367,7 @@ struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose)
 		turn_begin(s, purpose);
 	if (!s->own.common && s->own.inherited != NOT_INHERITED)
 		inherit_take(s);
+	socket_put(s);
 	s = table_open(st, number);
 	if (s && purpose == PURPOSE_POLL && s->own.common && turn_is_elsewhere(s))
 		common_look_soon(st);

@@ -357,15 +357,14 @@ bool move_has_room(const struct xts_sock *s)
 static bool wait_for_room(struct xts_sock *s)
 {
 	uint64_t until_ns = now_ns() + SETTLE_NS;
-	uint32_t id = s->id;
 	uint16_t nobody = 0;
 
 	if (!move_has_room(s))
 		return false;
-	while (socket_is(s, id) && move_has_room(s) && now_ns() < until_ns)
+	while (s->open && move_has_room(s) && now_ns() < until_ns)
 		if (wait_for(s->stack, &nobody, now_ns() + SETTLE_LOOK_NS, false) == -ENOBUFS)
 			break;
-	if (!socket_is(s, id) || !move_has_room(s))
+	if (!s->open || !move_has_room(s))
 		return true;
 	s->had_room = false;
 	return false;

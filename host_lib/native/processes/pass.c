@@ -285,10 +285,9 @@ static int take(const struct socket_record *b, int carrier, bool at_once)
 		return -EACCES;
 	stack_enter(st);
 	s = socket_make(st, b->family);
-	if (!s)
-		r = -EMFILE;
-	else
-		r = record_kind(b)->make(s);
+	if (s)
+		socket_hold(s);
+	r = s ? record_kind(b)->make(s) : -EMFILE;
 	if (s && !r) {
 		record_apply(b, s);
 		kind_of(s)->is_received(s);
@@ -309,6 +308,8 @@ static int take(const struct socket_record *b, int carrier, bool at_once)
 		s->open = false;
 		socket_free(s);
 	}
+	if (s)
+		socket_put(s);
 	stack_leave(st);
 	return r;
 }

@@ -138,10 +138,10 @@ static void taken(struct xts_sock *s, const struct call *call)
 static int ask(struct xts_sock *s, uint32_t purpose)
 {
 	struct call call = { .type = XTS_CMD_TAKE, .purpose = purpose };
-	uint32_t window = s->grant.window < WINDOW_BYTES_MIN ? WINDOW_BYTES_MIN : s->grant.window, id = s->id;
+	uint32_t window = s->grant.window < WINDOW_BYTES_MIN ? WINDOW_BYTES_MIN : s->grant.window;
 	int r = s->stack->channel ? 0 : channel_attach(s->stack);
 
-	if (!socket_is(s, id) || r)
+	if (r || !s->in_use)
 		return r ? r : -EBADF;
 	if (!(s->stack->channel->link.features & XTS_FEATURE_TAKE))
 		return -EOPNOTSUPP;
@@ -157,8 +157,6 @@ static int ask(struct xts_sock *s, uint32_t purpose)
 	s->error = 0;
 	socket_enter(s, TCP_STATE_ESTABLISHED, PHASE_CONNECTED);
 	r = call_proxy(s, &call);
-	if (!socket_is(s, id))
-		return -EBADF;
 	if (!r)
 		taken(s, &call);
 	return r;
@@ -230,7 +228,6 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 static int take(struct xts_sock *s, struct patience *p)
 {
 	uint64_t pause_ns = PAUSE_MIN_NS;
-	uint32_t id = s->id;
 	uint16_t nobody = 0;
 
 	for (;;) {
@@ -238,7 +235,7 @@ static int take(struct xts_sock *s, struct patience *p)
 		uint8_t for_others = s->cold->sharing.taking_for;
 		int answer = ask(s, p->purpose > for_others ? p->purpose : for_others), r;
 
-		if (!answer || !socket_is(s, id))
+		if (!answer || !s->in_use)
 			return answer;
 		r = consider(s, answer, p);
 		if (r)
@@ -246,12 +243,10 @@ static int take(struct xts_sock *s, struct patience *p)
 		/* A signal ends the wait: the call is made again, or fails with EINTR, as a call does that waits for
 		 * data. */
 		r = wait_interruptibly(s->stack, &nobody, earlier(now_ns() + pause_ns, p->until_ns), false);
-		if (!socket_is(s, id))
+		if (!socket_goes_on(s))
 			return -EBADF;
 		if (r == -EINTR)
 			return -ERESTART;
-		if (!s->open && !s->own.ending)
-			return -EBADF;
 		pause_ns = longer(pause_ns, answer == -EAGAIN || answer == -ENETDOWN ? PAUSE_NEEDED_NS : PAUSE_BUSY_NS);
 	}
 }
@@ -260,24 +255,22 @@ static int take(struct xts_sock *s, struct patience *p)
 static int wait_until_settled(struct xts_sock *s, const struct patience *p)
 {
 	uint64_t last_ns = earlier(p->begun_ns + ANSWER_NS, p->until_ns);
-	uint32_t id = s->id;
 	int r = 0;
 
-	while (!r && socket_is(s, id) && (s->own.moved != NOT_MOVED || s->own.taking)) {
+	while (!r && s->in_use && (s->own.moved != NOT_MOVED || s->own.taking)) {
 		if (p->purpose > s->cold->sharing.taking_for)
 			s->cold->sharing.taking_for = (uint8_t)p->purpose;
 		if (now_ns() >= p->until_ns)
 			return -EAGAIN;
 		r = wait_for(s->stack, &s->callers, last_ns, false);
 	}
-	if (!socket_is(s, id))
+	if (!s->in_use)
 		return -EBADF;
 	return r == -ETIMEDOUT && last_ns == p->until_ns ? -EAGAIN : r;
 }
 
 static int take_with(struct xts_sock *s, struct patience *p)
 {
-	uint32_t id = s->id;
 	int r;
 
 	s->cold->sharing.used_ns = p->begun_ns;
@@ -289,7 +282,7 @@ static int take_with(struct xts_sock *s, struct patience *p)
 	s->own.taking = true;
 	s->cold->sharing.taking_for = (uint8_t)p->purpose;
 	r = take(s, p);
-	if (!socket_is(s, id))
+	if (!s->in_use)
 		return -EBADF;
 	s->own.taking = false;
 	if (r && r != -EAGAIN && r != -ETIMEDOUT && r != -ERESTART && r != -EBADF)
@@ -301,7 +294,7 @@ static int take_with(struct xts_sock *s, struct patience *p)
 	wake(s->stack, &s->callers);
 	if (s->own.gone_unreported && p->purpose > PURPOSE_POLL)
 		socket_report_gone(s);
-	if (!s->open && !s->own.ending) {
+	if (!socket_goes_on(s)) {
 		socket_end(s); /* the application has closed it meanwhile */
 		return -EBADF;
 	}
@@ -317,10 +310,11 @@ static int take_at_once(struct xts_sock *s, uint32_t purpose, uint64_t limit_ns)
 			      .begun_ns = now,
 			      .until_ns = now + (s->cold->sharing.silent ? 0 : limit_ns),
 			      .answered_ns = now };
-	uint32_t id = s->id;
 	int r = take_with(s, &p);
 
-	if (r != -EAGAIN || !socket_is(s, id) || purpose <= PURPOSE_POLL)
+	if (!s->open)
+		return -EBADF;
+	if (r != -EAGAIN || purpose <= PURPOSE_POLL)
 		return r;
 	s->cold->sharing.silent |= now_ns() >= p.until_ns;
 	if (purpose > s->cold->sharing.sought_for)
@@ -333,11 +327,25 @@ static int take_at_once(struct xts_sock *s, uint32_t purpose, uint64_t limit_ns)
 int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t until_ns)
 {
 	struct patience p = { .purpose = purpose, .begun_ns = now_ns(), .until_ns = until_ns };
+	int r;
 
 	if (until_ns == AT_ONCE)
 		return take_at_once(s, purpose, AT_ONCE_NS);
 	p.answered_ns = p.begun_ns;
-	return take_with(s, &p);
+	r = take_with(s, &p);
+	return s->open ? r : -EBADF;
+}
+
+int turn_take_to_close(struct xts_sock *s)
+{
+	uint64_t now = now_ns();
+	struct patience p = { .purpose = PURPOSE_USE, .begun_ns = now, .until_ns = FOREVER, .answered_ns = now };
+	int r;
+
+	s->own.ending = true;
+	r = take_with(s, &p);
+	s->own.ending = false;
+	return r;
 }
 
 static int ask_once(struct xts_sock *s, uint32_t purpose)
@@ -367,7 +375,6 @@ static __thread uint32_t not_had;
 
 void turn_begin(struct xts_sock *s, uint32_t purpose)
 {
-	uint32_t id = s->id;
 	int r = 0;
 
 	not_had = 0;
@@ -376,7 +383,7 @@ void turn_begin(struct xts_sock *s, uint32_t purpose)
 	else if (purpose != PURPOSE_NOBODY)
 		r = turn_take(s, purpose, AT_ONCE);
 	if (r == -ETIMEDOUT || (r == -EAGAIN && purpose == PURPOSE_USE))
-		not_had = id;
+		not_had = s->id;
 }
 
 int turn_use(struct xts_sock *s)

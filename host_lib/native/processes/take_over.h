@@ -24,6 +24,8 @@ enum { PURPOSE_NOBODY, PURPOSE_POLL, PURPOSE_RECEIVE, PURPOSE_USE }; /* purposes
  * then; -ETIMEDOUT: its holder does not answer for longer than any call waits; -ERESTART: a signal; -EBADF: closed
  * meanwhile; or the errno with which the connection has failed. */
 int turn_take(struct xts_sock *s, uint32_t purpose, uint64_t until_ns);
+/* The same, waiting as long as its holder answers, for one that the program has closed and nobody else has. */
+int turn_take_to_close(struct xts_sock *s);
 /* The progress thread asks for it: for a poll, or since its holder has closed it. Does not wait for the holder. */
 void turn_seek(struct xts_sock *s);
 int turn_take_kept(struct xts_sock *s);

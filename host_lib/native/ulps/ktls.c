@@ -104,7 +104,6 @@ static int set_keys(struct xts_sock *s, unsigned direction, const void *value, s
 {
 	uint8_t attribute[ATTRIBUTE_HEAD + sizeof(struct tls12_crypto_info_aes_gcm_256)];
 	struct tls_crypto_info info;
-	uint32_t id = s->id;
 	int r;
 
 	if (!value || length < sizeof info)
@@ -123,7 +122,7 @@ static int set_keys(struct xts_sock *s, unsigned direction, const void *value, s
 	explicit_bzero(attribute, sizeof attribute);
 	if (r == -EAGAIN)
 		return -EBUSY; /* too much has not been sent yet, and has to leave without encryption */
-	if (r || !socket_is(s, id))
+	if (r)
 		return r;
 	s->cold->ulps.keys[direction] = info;
 	if (direction == ULPS_RECEIVE)

@@ -251,7 +251,6 @@ static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const
 		.src = src,
 		.control = control,
 	};
-	uint32_t id = s->id;
 	int r = begin(s, &o, flags);
 
 	o.op.purpose = PURPOSE_USE;
@@ -260,8 +259,6 @@ static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const
 		return r;
 	s->cold->ulps.sending = true;
 	r = operation_run(&o.op);
-	if (!socket_is_open(s, id))
-		return o.sent ? (ssize_t)o.sent : r;
 	s->cold->ulps.sending = false;
 	wake(s->stack, &s->writers); /* the next thread's turn */
 	status_data(s);

@@ -201,11 +201,10 @@ int push_give_back(struct xts_sock *s)
 static int check(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	uint32_t id = s->id;
 	int r = turn_use(s);
 
-	if (r || !socket_is_open(s, id))
-		return r ? r : -EBADF;
+	if (r)
+		return r;
 	r = again_now(s);
 	if (r)
 		return r;
@@ -239,17 +238,15 @@ static int begin(struct xts_sock *s)
 }
 
 /* Waits until everything to be given back has left; then other threads may read and send again. */
-static int end(struct xts_sock *s, uint32_t id, int r)
+static int end(struct xts_sock *s, int r)
 {
 	struct stack *st = s->stack;
 
-	while (socket_is(s, id) && (s->todo & TODO_GIVE_BACK) && st->channel) {
+	while ((s->todo & TODO_GIVE_BACK) && st->channel) {
 		channel_flush(st, true);
 		if (s->todo & TODO_GIVE_BACK && wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS)
 			channel_pump(st);
 	}
-	if (!socket_is_open(s, id))
-		return r ? r : -EBADF;
 	s->pushing = false;
 	wake(st, &s->callers);
 	status_data(s);
@@ -261,7 +258,6 @@ static int end(struct xts_sock *s, uint32_t id, int r)
 /* Asks the proxy. The attributes of a push are already in call->value. 0 or -errno. */
 static int ask(struct xts_sock *s, struct call *call)
 {
-	uint32_t id = s->id;
 	int r = begin(s);
 
 	if (r)
@@ -277,7 +273,7 @@ static int ask(struct xts_sock *s, struct call *call)
 	}
 	call->answered = push_answered;
 	r = asked_call(s, call);
-	return end(s, id, r);
+	return end(s, r);
 }
 
 /* The proxy has not yet sent all data that is to leave without the protocol. 0: the request may be repeated; -errno. */
@@ -297,7 +293,6 @@ static int wait_until_sent(struct xts_sock *s, uint64_t deadline)
 int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes)
 {
 	uint64_t deadline = deadline_after(s->send_timeout_ns);
-	uint32_t id = s->id;
 	int r;
 
 	if (!ulp_id || bytes > OPTION_BYTES_MAX - PUSH_HEAD_BYTES)
@@ -313,8 +308,6 @@ int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uin
 			memcpy(call.value + PUSH_HEAD_BYTES, attributes, bytes);
 		r = ask(s, &call);
 		explicit_bzero(&call, sizeof call); /* the attributes may contain keys */
-		if (!socket_is(s, id))
-			return -EBADF;
 		if (r != -EAGAIN)
 			return r;
 		r = wait_until_sent(s, deadline);

@@ -107,7 +107,6 @@ static int ask_fault(struct xts_sock *s, struct fault *out)
 
 static int find_fault(struct xts_sock *s, struct fault *out)
 {
-	uint32_t id = s->id;
 	int r;
 
 	channel_pump(s->stack);
@@ -116,7 +115,7 @@ static int find_fault(struct xts_sock *s, struct fault *out)
 		return 0;
 	}
 	r = ask_fault(s, out);
-	if (r || !out->error || !socket_is(s, id))
+	if (r || !out->error)
 		return r;
 	free(s->cold->fault);
 	s->cold->fault = malloc(sizeof *s->cold->fault);
@@ -189,7 +188,7 @@ static long ask_part(struct xts_sock *s, const struct item *item, uint32_t offse
 
 static ssize_t read_item(struct xts_sock *s, const struct item *item)
 {
-	uint32_t id = s->id, offset = 0, total = 0, before;
+	uint32_t offset = 0, total = 0, before;
 	unsigned width;
 	long n;
 
@@ -203,8 +202,6 @@ static ssize_t read_item(struct xts_sock *s, const struct item *item)
 		n = ask_part(s, item, offset, &total);
 		if (n < 0)
 			return n;
-		if (!socket_is(s, id))
-			return -EBADF;
 		if (offset && total != before)
 			return -EAGAIN; /* it has changed meanwhile */
 		offset += (uint32_t)n;
@@ -259,10 +256,12 @@ static int list(struct stack *st, struct xts_ulp_offer *offers, unsigned max)
 	s = socket_make(st, 4); /* an ioctl needs a socket: makes one for this */
 	if (!s)
 		return -EMFILE;
+	socket_hold(s);
 	s->open = true;
 	r = call_proxy(s, &call);
 	if (s->open)
 		socket_close(s);
+	socket_put(s);
 	if (r)
 		return r;
 	for (uint32_t at = 0; call.length - at >= OFFER_BYTES; at += OFFER_BYTES, count++) {
