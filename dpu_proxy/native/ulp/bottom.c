@@ -30,6 +30,8 @@ ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_
 			s->readable = false;
 		return n;
 	}
+	if (!n && s->write_error)
+		return s->read_error = s->write_error; /* ulp_socket_end() */
 	if (!n) {
 		s->ended = true;
 		return -ENODATA;
@@ -41,6 +43,13 @@ ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_
 	/* the kernel reports an error only once, and a layer may have bytes to deliver before it */
 	s->read_error = -errno;
 	return s->read_error;
+}
+
+static int failed(struct ulp_stack *s, int error)
+{
+	if (error != EPIPE) /* which says that another error was told before */
+		s->write_error = -error;
+	return -error;
 }
 
 ssize_t ulp_bottom_write(struct ulp_stack *s, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
@@ -57,7 +66,7 @@ ssize_t ulp_bottom_write(struct ulp_stack *s, const struct iovec *iov, int piece
 		n = sendmsg(s->owner.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0 && errno != EAGAIN)
-		return -errno;
+		return failed(s, errno);
 	s->writable = n >= 0 && (size_t)n == bytes;
 	s->written += n < 0 ? 0 : (uint64_t)n;
 	return n < 0 ? 0 : n;
@@ -70,6 +79,16 @@ int ulp_socket(const struct ulp_layer *l)
 	return above_tcp ? l->stack->owner.fd : -1;
 }
 
+int ulp_socket_failed(struct ulp_layer *l, int error)
+{
+	return failed(l->stack, error);
+}
+
+int ulp_socket_end(const struct ulp_layer *l)
+{
+	return l->stack->write_error ? l->stack->write_error : -ENODATA;
+}
+
 void ulp_socket_full(struct ulp_layer *l)
 {
 	l->stack->writable = false;
@@ -78,6 +97,12 @@ void ulp_socket_full(struct ulp_layer *l)
 void ulp_socket_empty(struct ulp_layer *l)
 {
 	l->stack->readable = false;
+}
+
+void ulp_socket_not_empty(struct ulp_layer *l)
+{
+	l->stack->readable = true;
+	l->stack->idle = false;
 }
 
 bool ulp_socket_readable(const struct ulp_layer *l, uint64_t *since_ns)

@@ -35,8 +35,9 @@ struct ulp_stack {
 	bool readable, writable; /* the socket, as far as is known */
 	uint64_t readable_ns;    /* when it last became readable */
 	bool read_to_end;
-	bool ended;     /* the peer's FIN has been read */
-	int read_error; /* -errno of the socket, or 0 */
+	bool ended; /* the peer's FIN has been read */
+	/* -errno of the socket, or 0; write_error: which a write was told, and no read will be (ulp_socket_failed()) */
+	int read_error, write_error;
 	struct ulp_turn turn;
 	bool idle;                   /* a read has returned -EAGAIN, and nothing has happened since */
 	bool shown;                  /* the host sees what is written to the memory of a read */

@@ -10,12 +10,13 @@ import os
 import selectors
 import socket as kernel
 import ssl
+import struct
 import subprocess
 import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -492,6 +493,63 @@ def test_who_leaves_at_once_has_been_there(xts_authority: Authority) -> None:
             ours, peer = listener.accept()
             with ours:
                 assert peer == address and ours.recv(5) == b"hello"
+
+
+@contextmanager
+def before_the_last_flight(
+    address: tuple[str, int], context: ssl.SSLContext
+) -> Iterator[tuple[kernel.socket, ssl.SSLObject, ssl.MemoryBIO]]:
+    """A client that has all it needs from the server, and has not sent its last flight."""
+    came, leaves = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(came, leaves, server_hostname="localhost")
+    with kernel.create_connection(address, DEADLINE_S) as sock:
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                sock.sendall(leaves.read())
+                came.write(sock.recv(65536))
+        yield sock, tls, leaves
+
+
+@pytest.mark.parametrize("end", ["none", "fin", "reset"])
+def test_a_request_comes_with_the_end_of_the_handshake(xts_authority: Authority, end: str) -> None:
+    """In one segment, so that there is one event for both. Where the client resets, the server cannot send its session
+    tickets any more, and that ends nothing."""
+    client = client_context(xts_authority.certificate)
+    with xts_socket.create_server(("127.0.0.1", 0), tls=SERVER) as listener:
+        listener.settimeout(DEADLINE_S)
+        for _ in range(20):
+            with before_the_last_flight(listener.getsockname(), client) as (sock, tls, leaves):
+                tls.write(b"hello")
+                sock.sendall(leaves.read())
+                if end == "reset":
+                    sock.setsockopt(kernel.SOL_SOCKET, kernel.SO_LINGER, struct.pack("ii", 1, 0))
+                    sock.close()
+                elif end == "fin":
+                    sock.shutdown(kernel.SHUT_WR)
+                with listener.accept()[0] as ours:
+                    assert ours.recv(5) == b"hello"
+                    if end == "fin":
+                        assert ours.recv(1) == b""
+
+
+def test_a_reset_behind_the_handshake_is_told_as_one(xts_authority: Authority) -> None:
+    """The kernel tells it once, and may tell it to who sends the session tickets."""
+    client = client_context(xts_authority.certificate)
+    with xts_socket.create_server(("127.0.0.1", 0), tls=SERVER) as listener:
+        listener.settimeout(DEADLINE_S)
+        for _ in range(20):
+            with before_the_last_flight(listener.getsockname(), client) as (sock, tls, leaves):
+                sock.sendall(leaves.read())
+                tls.write(b"hello")
+                sock.sendall(leaves.read())
+                # what waits for an acknowledgement goes with the client's socket
+                sock.setsockopt(kernel.SOL_SOCKET, kernel.SO_LINGER, struct.pack("ii", 1, 0))
+            with listener.accept()[0] as ours:
+                with suppress(ConnectionResetError):
+                    assert ours.recv(5) == b"hello"
 
 
 def test_a_server_that_wants_to_know_its_clients(xts_authority: Authority) -> None:

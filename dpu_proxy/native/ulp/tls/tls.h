@@ -592,10 +592,11 @@ void tls_handshake_forget(struct tls *t);
 /* The connection ends. False: a thread of the pool frees t. */
 bool tls_handshake_end(struct tls *t);
 /* The BIO's functions while the handshake is on another thread. receive(): as recv(), but -errno, and -ENODATA at the
- * end; send(): 0 or -ENOMEM; flush(): 0 or -errno. */
+ * end; send(): 0 or -ENOMEM; flush(): 0 or -EAGAIN. refused(): a write to the socket has got this errno. */
 ssize_t tls_handshake_receive(struct tls *t, void *out, size_t room);
 int tls_handshake_put(struct tls *t, const void *data, uint32_t bytes);
 int tls_handshake_flush(struct tls *t);
+void tls_handshake_refused(struct tls *t, int error);
 /* The handshake is done, on any thread, with OpenSSL still here: who carries the connection, and what is known of it. 0
  * or -ENOMEM. tls.c */
 int tls_settle(struct tls *t);

@@ -73,8 +73,11 @@ static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 		if (!t->away)
 			ulp_socket_empty(t->layer);
 		wait_to_read(t, bio);
-	} else if (n == 0) {
+	} else if (n == 0 && (t->away || ulp_socket_end(t->layer) == -ENODATA)) {
 		return at_end(t, bio);
+	} else if (n == 0) {
+		t->below_error = ulp_socket_end(t->layer);
+		return -1;
 	} else if (n < 0 && errno != EBADMSG && errno != EMSGSIZE && errno != EINVAL) {
 		/* these three mean a bad record, which OpenSSL recognizes by errno */
 		t->below_error = -errno;
@@ -162,8 +165,11 @@ static int to_socket(struct tls *t, BIO *bio, const char *data, int bytes)
 			ulp_socket_full(t->layer);
 		wait_to_write(t, bio);
 		/* with an error queued, this is an alert, and the fault is known already */
+	} else if (n < 0 && !ERR_peek_error() && t->away) {
+		tls_handshake_refused(t, errno);
+		return bytes;
 	} else if (n < 0 && !ERR_peek_error()) {
-		t->below_error = -errno;
+		t->below_error = ulp_socket_failed(t->layer, errno);
 	}
 	return n;
 }

@@ -42,6 +42,7 @@ struct tls_handshake_job {
 	int ended;     /* -errno that follows what has been read: the peer's end, or an error */
 	bool begun;    /* the job is a step of the handshake; else it makes the context */
 	int fd;        /* the socket while the job is away; -1: not used */
+	int refused;   /* errno of a write to it; 0: none */
 	uint8_t *out;  /* written by OpenSSL, not sent yet */
 	uint32_t out_first, out_bytes, out_room;
 	struct xts_ulp_config *config; /* set for a job whose connection is gone */
@@ -59,6 +60,8 @@ ssize_t tls_handshake_receive(struct tls *t, void *out, size_t room)
 	do {
 		n = recv(s->fd, out, room, MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
+	if (!n && s->refused)
+		return -s->refused; /* ulp_socket_end() */
 	return n > 0 ? n : n < 0 ? -errno : -ENODATA;
 }
 
@@ -81,6 +84,14 @@ int tls_handshake_put(struct tls *t, const void *data, uint32_t bytes)
 	return 0;
 }
 
+/* The peer is not there any more. That is no fault of the handshake, which may need nothing more from it: what it waits
+ * for it does not find, and what the peer sent before it left is to be read. */
+void tls_handshake_refused(struct tls *t, int error)
+{
+	if (!t->handshake_job->refused) /* the next write gets EPIPE */
+		t->handshake_job->refused = error;
+}
+
 int tls_handshake_flush(struct tls *t)
 {
 	struct tls_handshake_job *s = t->handshake_job;
@@ -90,8 +101,13 @@ int tls_handshake_flush(struct tls *t)
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0)
-			return -errno;
+		if (n < 0 && errno == EAGAIN)
+			return -EAGAIN;
+		if (n < 0) {
+			tls_handshake_refused(t, errno);
+			s->out_bytes = 0;
+			break;
+		}
 		s->out_first += (uint32_t)n;
 		s->out_bytes -= (uint32_t)n;
 	}
@@ -229,7 +245,8 @@ static int find_context(struct tls *t)
 }
 
 /* Sends what OpenSSL has written. 0, -EAGAIN or -errno. A peer that has ended may not take it: why it ended is told,
- * and not that. */
+ * and not that. Nor is it the handshake's end that a peer does not take the tickets which follow it: what the peer has
+ * sent before it left is to be read. */
 static int send_out(struct tls *t)
 {
 	struct tls_handshake_job *s = t->handshake_job;
@@ -238,7 +255,7 @@ static int send_out(struct tls *t)
 	if (s->out_bytes)
 		r = tls_bio_send(t, s->out + s->out_first, s->out_bytes);
 	s->out_first = s->out_bytes = 0;
-	if (!s->ended)
+	if (!s->ended && s->outcome.result != 1)
 		return r;
 	t->below_error = before;
 	return 0;
@@ -253,6 +270,9 @@ static int come_back(struct tls *t)
 	t->away = false;
 	ulp_spent(t->layer, s->job.spent_ns);
 	s->job.spent_ns = 0;
+	if (s->refused)
+		(void)ulp_socket_failed(t->layer, s->refused);
+	s->refused = 0;
 	if (s->fd >= 0) {
 		if (t->socket)
 			BIO_set_fd(t->socket, ulp_socket(t->layer), BIO_NOCLOSE);
@@ -260,6 +280,8 @@ static int come_back(struct tls *t)
 		s->fd = -1;
 		if (s->outcome.kind == SSL_ERROR_WANT_WRITE)
 			ulp_socket_full(t->layer);
+		if (s->outcome.kind != SSL_ERROR_WANT_READ) /* what came behind the handshake has had its event */
+			ulp_socket_not_empty(t->layer);
 	}
 	if (!t->slice.ahead.bytes)
 		ulp_out_free(&t->slice.ahead);

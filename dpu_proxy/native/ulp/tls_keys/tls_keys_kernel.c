@@ -120,7 +120,7 @@ ssize_t keys_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp
 	if (head && head->cmsg_level == SOL_TLS && head->cmsg_type == TLS_GET_RECORD_TYPE)
 		type = *CMSG_DATA(head);
 	if (!n && type == TLS_APPLICATION_DATA)
-		return -ENODATA;
+		return ulp_socket_end(l);
 	if (type == TLS_APPLICATION_DATA) {
 		k->quiet = 0;
 	} else {
@@ -156,7 +156,7 @@ ssize_t keys_kernel_write(struct ulp_layer *l, const struct iovec *iov, int piec
 		n = sendmsg(ulp_socket(l), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0 && errno != EAGAIN)
-		return -errno;
+		return ulp_socket_failed(l, errno);
 	if (n < 0 || (size_t)n < bytes)
 		ulp_socket_full(l);
 	return n < 0 ? 0 : n;
