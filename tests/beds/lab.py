@@ -60,8 +60,8 @@ def raise_or_skip(
     AF_XDP queues have those that TESTS_WIRE and TESTS_MTU name (a cable with long packets), so that suites written for
     a cable run on other wires, too (tests/system/wire/test_suites.py), on network cards, with one queue that has
     zero copy at both ends, and over RDMA, where all processes are behind the agent's relay."""
-    skip_without_lab(queue)
     named = os.environ.get(WIRE_VARIABLE, Wire.CABLE) if queue == "afxdp" else Wire.CABLE
+    skip_without_lab(RDMA if named == RDMA else queue)
     kind = _kind_of(named)
     lab = kind(
         f"t{os.getpid()}{queue}{suffix}",

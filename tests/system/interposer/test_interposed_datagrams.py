@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,8 +24,26 @@ ALL = "use xts udp_sender *:*\nuse xts udp_receiver *:*\nuse xts udp_connect *:*
 Traces = dict[str, list[Any]]
 
 
+#: Scripts with calls that older kernels do not have, with which the others are compared.
+SINCE = {"datagram_stamps_of_some": ((6, 13), "SCM_TS_OPT_ID")}
+
+
+@pytest.fixture
+def known_to_kernel(request: pytest.FixtureRequest, kernel: Traces) -> str:
+    """The script's name; skipped where this machine cannot do what it does without us."""
+    name = str(request.param)
+    if ["connect", "ENETUNREACH"] in kernel[name]:
+        pytest.skip("no route for broadcasts here: of two errors the proxy, which has a policy, tells the other one")
+    (major, minor), what = SINCE.get(name, ((0, 0), ""))
+    release = os.uname().release
+    if tuple(int(part) for part in release.split(".")[:2]) < (major, minor):
+        pytest.skip(f"kernel {release}: {what} needs Linux {major}.{minor}")
+    return name
+
+
 @pytest.fixture(scope="module")
-def kernel() -> Traces:
+def kernel(bed: PreloadBed) -> Traces:
+    """While the bed is there: over RDMA it has made interfaces, on which the answers to some calls depend."""
     done = subprocess.run([sys.executable, PROGRAM, "kernel", *NAMES], capture_output=True, check=True, timeout=RUN_S)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
@@ -35,10 +54,11 @@ def offloaded(bed: PreloadBed) -> Traces:
     return json.loads(bed.run([sys.executable, PROGRAM, "kernel", *NAMES], rules=ALL, strict=True).stdout)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_goes_as_on_the_kernel(name: str, kernel: Traces, offloaded: Traces) -> None:
-    assert not [entry for entry in kernel[name] if entry[0] == "failed"], kernel[name]
-    assert offloaded[name] == kernel[name]
+@pytest.mark.parametrize("known_to_kernel", NAMES, indirect=True)
+def test_goes_as_on_the_kernel(known_to_kernel: str, kernel: Traces, offloaded: Traces) -> None:
+    expected = kernel[known_to_kernel]
+    assert not [entry for entry in expected if entry[0] == "failed"], expected
+    assert offloaded[known_to_kernel] == expected
 
 
 @pytest.fixture(scope="module", params=MODES)
@@ -49,9 +69,11 @@ def in_several_stacks(request: pytest.FixtureRequest, bed: PreloadBed) -> Traces
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_goes_as_on_the_kernel_in_several_stacks(name: str, kernel: Traces, in_several_stacks: Traces) -> None:
-    assert in_several_stacks[name] == kernel[name]
+@pytest.mark.parametrize("known_to_kernel", NAMES, indirect=True)
+def test_goes_as_on_the_kernel_in_several_stacks(
+    known_to_kernel: str, kernel: Traces, in_several_stacks: Traces
+) -> None:
+    assert in_several_stacks[known_to_kernel] == kernel[known_to_kernel]
 
 
 @pytest.mark.parametrize("mode", MODES)
