@@ -369,6 +369,14 @@ int wait_for(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may
 	return wait_until(st, subject, deadline_ns, may_spin, NULL, false);
 }
 
+int wait_a_while(struct stack *st, uint64_t pause_ns)
+{
+	uint16_t nobody = 0;
+	int r = wait_for(st, &nobody, now_ns() + pause_ns, false);
+
+	return r == -ENOBUFS ? r : 0;
+}
+
 int socket_wait(struct xts_sock *s, uint16_t *subject, uint64_t deadline_ns, bool spin)
 {
 	int r;

@@ -69,6 +69,8 @@ struct watched_fds {
 int wait_for(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool spin);
 /* The same for one of s's own subjects. -EBADF: it was closed meanwhile, and must not be touched (core/socket.h). */
 int socket_wait(struct xts_sock *s, uint16_t *subject, uint64_t deadline_ns, bool spin);
+/* Nobody wakes it: handles what comes until this time has passed. 0, -ENOBUFS. */
+int wait_a_while(struct stack *st, uint64_t pause_ns);
 /* As wait_for(), but a signal ends it: -EINTR. */
 int wait_interruptibly(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool spin);
 /* The same; 0 also when watched->ready. */

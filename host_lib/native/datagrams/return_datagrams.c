@@ -127,7 +127,6 @@ bool datagram_is_returning(const struct xts_sock *s)
 static void wait_until_returned(struct stack *st, struct xts_sock *s)
 {
 	uint64_t deadline = now_ns() + RETURN_NS;
-	uint16_t nobody = 0;
 	bool busy = true;
 
 	while (busy && st->channel && now_ns() < deadline) {
@@ -138,7 +137,7 @@ static void wait_until_returned(struct stack *st, struct xts_sock *s)
 		while (!s && (any = table_next(st, any)) && !(any->datagrams && datagram_is_returning(any)))
 			;
 		busy = s ? s->open && datagram_is_returning(s) : any != NULL;
-		if (busy && wait_for(st, &nobody, now_ns() + NS_PER_MS, false) == -ENOBUFS)
+		if (busy && wait_a_while(st, NS_PER_MS))
 			break;
 	}
 }

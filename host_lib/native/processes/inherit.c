@@ -189,11 +189,10 @@ static int claim(struct xts_sock *s)
 static int claim_soon(struct xts_sock *s)
 {
 	uint64_t until_ns = now_ns() + INHERITED_AWAY_NS;
-	uint16_t nobody = 0;
 	int r;
 
 	while ((r = claim(s)) == -EBUSY && now_ns() < until_ns)
-		if (wait_for(s->stack, &nobody, now_ns() + CLAIM_PAUSE_NS, false) == -ENOBUFS)
+		if (wait_a_while(s->stack, CLAIM_PAUSE_NS))
 			break;
 	return r;
 }
@@ -204,13 +203,12 @@ static int attach_for(struct xts_sock *s, bool by_key)
 {
 	struct stack *st = s->stack;
 	uint64_t until_ns = now_ns() + INHERITED_AWAY_NS;
-	uint16_t nobody = 0;
 	int r;
 
 	while (!st->channel && (r = channel_attach(st))) {
 		if (r != -ENETDOWN || by_key || now_ns() > until_ns || !s->in_use)
 			return r;
-		if (wait_for(st, &nobody, now_ns() + ATTACH_PAUSE_NS, false) == -ENOBUFS)
+		if (wait_a_while(st, ATTACH_PAUSE_NS))
 			return r;
 	}
 	return 0;

@@ -336,11 +336,10 @@ static void opened(struct stack *st)
 void move_settle(struct stack *st)
 {
 	uint64_t until_ns = now_ns() + SETTLE_NS;
-	uint16_t nobody = 0;
 
 	while (st->channel && (move_is_between(&st->channel->move) || st->channel->move.unanswered) &&
 	       now_ns() < until_ns)
-		if (wait_for(st, &nobody, now_ns() + SETTLE_LOOK_NS, false) == -ENOBUFS)
+		if (wait_a_while(st, SETTLE_LOOK_NS))
 			return;
 }
 
@@ -357,12 +356,11 @@ bool move_has_room(const struct xts_sock *s)
 static bool wait_for_room(struct xts_sock *s)
 {
 	uint64_t until_ns = now_ns() + SETTLE_NS;
-	uint16_t nobody = 0;
 
 	if (!move_has_room(s))
 		return false;
 	while (s->open && move_has_room(s) && now_ns() < until_ns)
-		if (wait_for(s->stack, &nobody, now_ns() + SETTLE_LOOK_NS, false) == -ENOBUFS)
+		if (wait_a_while(s->stack, SETTLE_LOOK_NS))
 			break;
 	if (!s->open || !move_has_room(s))
 		return true;
