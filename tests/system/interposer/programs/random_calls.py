@@ -31,6 +31,7 @@ from beds.preload import PreloadBed, preload_bed
 from beds.stack_modes import Mode
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
+from hypothesis.strategies import SearchStrategy
 from system.interposer.programs.random_scripts import Script, scripts
 
 # Who is offloaded, by address: 127.0.0.1 and ::1 both ends, 127.0.0.2 the client, 127.0.0.3 the server.
@@ -46,19 +47,24 @@ ROUND_SCRIPTS = 200
 ANSWER_S = 60.0
 CONFIRM_PAUSE_S = 0.02
 CHILD = str(Path(__file__).with_name("random_child.py"))
+ANY_SCRIPTS = scripts()
 
 
 class Child:
     """A process that carries scripts out, one after the other."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self.environment = environment
+    def __init__(self, environment: Mapping[str, str], program: str) -> None:
+        self.environment, self.program = environment, program
         self.process: subprocess.Popen[str] | None = None
         self.descriptors = 0
 
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, CHILD], env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, self.program],
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def run(
@@ -94,12 +100,13 @@ class Child:
 class Comparison:
     """The kernel's sockets and ours, side by side."""
 
-    def __init__(self, bed: PreloadBed, settle_s: float, mode: Mode | None = None) -> None:
+    def __init__(self, bed: PreloadBed, settle_s: float, mode: Mode | None = None, program: str = CHILD) -> None:
         plain = {name: value for name, value in os.environ.items() if not name.startswith("XTS_")}
-        self.kernel = Child(plain)
-        self.variants = [Child(bed.environment(RULES, env)) for env in VARIANTS]
+        self.kernel = Child(plain, program)
+        self.variants = [Child(bed.environment(RULES, env), program) for env in VARIANTS]
         if mode:
-            self.variants = [Child(bed.environment(mode.rules(RULES, bed.proxy.endpoint), mode.environment))]
+            environment = bed.environment(mode.rules(RULES, bed.proxy.endpoint), mode.environment)
+            self.variants = [Child(environment, program)]
         self.ours = self.variants[0]
         self.settle_s = settle_s
         self.scripts = 0
@@ -118,8 +125,9 @@ class Comparison:
                 self.early += 1
                 expected, found = confirmed, self.ours.run(script, confirmed, self.settle_s)
         if found == expected:
-            for operation, (result, _) in zip(script, expected, strict=True):
-                self.results[f"{operation[0]}: {result if isinstance(result, str) else 'done'}"] += 1
+            for operation, (result, *_) in zip(script, expected, strict=True):
+                name = next(part for part in operation if isinstance(part, str))
+                self.results[f"{name}: {result if isinstance(result, str) else 'done'}"] += 1
             return None
         return describe(script, expected, found)
 
@@ -145,9 +153,9 @@ def describe(script: Script, expected: list[Any], found: list[Any]) -> str:
 
 
 @contextmanager
-def comparison(folder: Path, settle_s: float, mode: Mode | None = None) -> Iterator[Comparison]:
+def comparison(folder: Path, settle_s: float, mode: Mode | None = None, program: str = CHILD) -> Iterator[Comparison]:
     with preload_bed(folder) as bed:
-        made = Comparison(bed, settle_s, mode)
+        made = Comparison(bed, settle_s, mode, program)
         try:
             yield made
         finally:
@@ -158,7 +166,9 @@ class DifferenceError(AssertionError):
     """A script that does not go the same way on both."""
 
 
-def search(compared: Comparison, number: int, count: int) -> str | None:
+def search(
+    compared: Comparison, number: int, count: int, generated: SearchStrategy[Script] = ANY_SCRIPTS
+) -> str | None:
     """`count` random scripts of this seed. The smallest that differs, as text."""
     compared.choose(number)
     seen: list[str] = []
@@ -173,7 +183,7 @@ def search(compared: Comparison, number: int, count: int) -> str | None:
         phases=[Phase.generate, Phase.shrink],
         report_multiple_bugs=False,
     )
-    @given(scripts())
+    @given(generated)
     def explore(script: Script) -> None:
         if found := compared.difference(script):
             if not seen:
@@ -190,17 +200,19 @@ def search(compared: Comparison, number: int, count: int) -> str | None:
     return None
 
 
-def main() -> int:
+def main(about: str | None = __doc__, program: str = CHILD, generated: SearchStrategy[Script] = ANY_SCRIPTS) -> int:
     share_import_path()
-    assert __doc__
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--settle", type=float, default=2, metavar="SECONDS", help="to wait for an expected state")
     parser.add_argument("--script", type=json.loads, help="run this one only")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as folder, comparison(Path(folder), arguments.settle) as compared:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        comparison(Path(folder), arguments.settle, program=program) as compared,
+    ):
         if arguments.script:
             expected = compared.kernel.run(arguments.script, pause_s=CONFIRM_PAUSE_S)
             found = compared.ours.run(arguments.script, expected, arguments.settle)
@@ -208,7 +220,7 @@ def main() -> int:
             return int(found != expected)
         end, number, found_text = time.monotonic() + arguments.seconds, arguments.seed, None
         while not found_text and time.monotonic() < end:
-            found_text = search(compared, number, ROUND_SCRIPTS)
+            found_text = search(compared, number, ROUND_SCRIPTS, generated)
             number += 1
         print(f"{compared.scripts} scripts, {sum(compared.results.values())} calls, {compared.early} looked at again")
         print(f"descriptors of the children: {[child.descriptors for child in (compared.kernel, *compared.variants)]}")
