@@ -74,6 +74,10 @@ class Run:
     def later(self, end: int, data: str = "x", delay_s: float = 0.03) -> None:
         self.peer.ask("later", end, data, delay_s)
 
+    def behind_a_signal(self, what: str, *arguments: Any) -> None:
+        """The peer sends this process SIGALRM when it sleeps, and then sends data, connects or reads."""
+        self.peer.ask("behind a signal", os.getpid(), what, *arguments)
+
     def epoll(self) -> select.epoll:
         return put_elsewhere(self.kept.enter_context(select.epoll()))
 
@@ -111,13 +115,21 @@ def found(events: list[tuple[int, int]], **names: Any) -> list[list[Any]]:
 
 
 @contextmanager
-def alarm_after(delay_s: float, restart: bool) -> Iterator[list[int]]:
+def handling_alarms(restart: bool) -> Iterator[list[int]]:
     seen: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _: seen.append(number))
     signal.siginterrupt(signal.SIGALRM, not restart)
-    signal.setitimer(signal.ITIMER_REAL, delay_s)
     try:
         yield seen
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def alarm_after(delay_s: float, restart: bool) -> Iterator[list[int]]:
+    with handling_alarms(restart) as seen:
+        signal.setitimer(signal.ITIMER_REAL, delay_s)
+        try:
+            yield seen
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)

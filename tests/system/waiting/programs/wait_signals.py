@@ -20,6 +20,7 @@ from system.waiting.programs.wait_bed import (
     LIBC,
     Run,
     alarm_after,
+    handling_alarms,
 )
 
 SA_RESTORER = 0x04000000
@@ -102,18 +103,18 @@ def calls_are_made_again(c: Run) -> None:
     part = (ctypes.c_uint64 * 2)(ctypes.addressof(buffer), 1)
     message = (ctypes.c_uint64 * 7)(0, 0, ctypes.addressof(part), 1)
     calls: dict[str, tuple[socket.socket, Callable[[], int], Callable[[], object]]] = {
-        "recv": (s, lambda: LIBC.recv(s.fileno(), buffer, 1, 0), lambda: c.later(end, "x", 0.15)),
-        "read": (s, lambda: LIBC.read(s.fileno(), buffer, 1), lambda: c.later(end, "x", 0.15)),
-        "recvmsg": (s, lambda: LIBC.recvmsg(s.fileno(), message, 0), lambda: c.later(end, "x", 0.15)),
+        "recv": (s, lambda: LIBC.recv(s.fileno(), buffer, 1, 0), lambda: c.behind_a_signal("send", end, "x")),
+        "read": (s, lambda: LIBC.read(s.fileno(), buffer, 1), lambda: c.behind_a_signal("send", end, "x")),
+        "recvmsg": (s, lambda: LIBC.recvmsg(s.fileno(), message, 0), lambda: c.behind_a_signal("send", end, "x")),
         "accept": (
             listener,
             lambda: LIBC.accept(listener.fileno(), None, None),
-            lambda: c.peer.ask("connect later", port, 0.15),
+            lambda: c.behind_a_signal("connect", port),
         ),
         "send": (
             full,
             lambda: LIBC.send(full.fileno(), buffer, 1, 0),
-            lambda: c.peer.ask("drain later", full_end, fill(full), 0.15),
+            lambda: c.behind_a_signal("drain", full_end, fill(full)),
         ),
     }
     signal.signal(signal.SIGUSR2, lambda *_: None)
@@ -122,8 +123,8 @@ def calls_are_made_again(c: Run) -> None:
             signal.siginterrupt(signal.SIGUSR2, not other_restarts)
             limit = struct.pack("ll", timeout_s, 0)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO if name == "send" else socket.SO_RCVTIMEO, limit)
-            prepare()
-            with alarm_after(0.05, restart) as seen:
+            with handling_alarms(restart) as seen:
+                prepare()
                 r = call()
             c.note(name, [restart, timeout_s, r >= 0 or errno.errorcode[ctypes.get_errno()], len(seen)])
             if r < 0:
