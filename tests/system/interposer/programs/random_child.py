@@ -25,8 +25,9 @@ import struct
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from beds.libc_structs import EpollEvent, Header, Message, PollFd
 from beds.stack_modes import decoy
@@ -564,10 +565,20 @@ class Operations(World):
             self.op_close(slot)
 
 
-def main() -> None:
+class Runs(Protocol):
+    """Carries one script out."""
+
+    def run(
+        self, script: list[list[Any]], expected: list[Any] | None, settle_s: float, pause_s: float
+    ) -> list[Any]: ...
+
+    def clear(self) -> None: ...
+
+
+def main(make: Callable[[], Runs] = Operations) -> None:
     for line in sys.stdin:
         order = json.loads(line)
-        world = Operations()
+        world = make()
         try:
             trace = world.run(order["script"], order.get("expected"), order["settle_s"], order["pause_s"])
         except Exception as error:

@@ -15,26 +15,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from hypothesis import strategies as st
 from system.interposer.programs.random_calls import main
-from system.interposer.programs.random_scripts import Script
+from system.interposer.programs.random_scripts import HOSTS, LARGE, PIECES, Script, op
 
 CHILD = str(Path(__file__).with_name("random_family_child.py"))
 
 PROCESSES = st.sampled_from([0, 0, 1, 1, 2, 3])
 SOCKETS = st.sampled_from([0, 1, 0, 1, 0, 1, 2, 3])
-HOSTS = st.sampled_from(["127.0.0.1", "127.0.0.2", "127.0.0.3", "::1"])
 SIZES = st.sampled_from([0, 1, 7, 100, 1448, 4000])
-PIECES = st.lists(st.sampled_from([0, 1, 3, 100, 2000]), min_size=1, max_size=4)
 SEND_FLAGS = st.sampled_from([0, 0, socket.MSG_NOSIGNAL, socket.MSG_DONTWAIT])
 RECEIVE_FLAGS = st.sampled_from([0, 0, socket.MSG_PEEK, socket.MSG_DONTWAIT, socket.MSG_WAITALL, socket.MSG_TRUNC])
 OPTIONS = st.sampled_from(["SO_KEEPALIVE", "SO_REUSEADDR", "SO_RCVLOWAT", "TCP_KEEPIDLE", "TCP_NODELAY", "IP_TOS"])
 
 
-def op(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
-    return st.tuples(PROCESSES, st.just(name), *arguments).map(list)
-
-
-def one(*arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
-    return op(*arguments).map(lambda operation: [operation])  # type: ignore[arg-type]
+def one(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Script]:
+    """An operation of one of the processes."""
+    return st.tuples(PROCESSES, op(name, *arguments)).map(lambda t: [[t[0], *t[1]]])
 
 
 PARTS: list[st.SearchStrategy[Script]] = [
@@ -56,7 +51,7 @@ PARTS: list[st.SearchStrategy[Script]] = [
     one("read", SOCKETS, SIZES),
     one("readv", SOCKETS, PIECES),
     one("recvmsg", SOCKETS, PIECES, RECEIVE_FLAGS),
-    one("transfer", SOCKETS, st.sampled_from([1, 70_000, 300_000])),
+    one("transfer", SOCKETS, LARGE),
     one("shutdown", SOCKETS, st.sampled_from([0, 1, 1, 2])),
     one("close", st.sampled_from([0, 1, 2, 3, 4, 5])),
     one("close", SOCKETS),

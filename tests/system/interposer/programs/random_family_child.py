@@ -17,15 +17,15 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from beds.libc_structs import PollFd
-from system.interposer.programs.random_child import POLLRDHUP, Operations
-from system.interposer.programs.random_world import ALL_EVENTS, HANG_S, POLLIN, Result, socket_address
+from system.interposer.programs.random_child import POLLRDHUP, Operations, main
+from system.interposer.programs.random_world import HANG_S, POLLIN, Result, socket_address
 
 PROCESSES = 4
 GONE = "no process"
@@ -35,6 +35,8 @@ class Relative(Operations):
     """The world of one process. What all of them count together comes with each order, and goes back."""
 
     me = 0
+    #: The slots that the present operation names.
+    named: Sequence[int] = ()
     #: The name of the listener that a new connection is for.
     begun: list[Any] | None = None
 
@@ -89,31 +91,19 @@ class Relative(Operations):
     def op_end(self) -> Result:
         return "ends"
 
-    def look(self, slots: list[int]) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
-        for slot in sorted(set(slots)):
+        for slot in sorted(set(self.named)):
             if self.kinds.get(slot) != "socket" or slot not in self.slots:
                 continue
-            fds = (PollFd * 1)(PollFd(self.slots[slot], ALL_EVENTS, 0))
-            self.call("poll", fds, ctypes.c_ulong(1), 0)
             peer = self.address("getpeername", slot)
-            out[str(slot)] = [fds[0].revents, self.unread(slot), peer if isinstance(peer, str) else "peer"]
+            out[str(slot)] = [self.events(slot), self.unread(slot), peer if isinstance(peer, str) else "peer"]
         return out
 
-    def look_as(self, slots: list[int], expected: dict[str, Any] | None, settle_s: float, pause_s: float) -> Any:
-        state = self.look(slots)
-        if expected is None:
-            while True:
-                time.sleep(pause_s)
-                if (again := self.look(slots)) == state:
-                    return state
-                state = again
-        end, wait_s = time.monotonic() + settle_s, 0.0
-        while state != expected and time.monotonic() < end:
-            time.sleep(wait_s)
-            wait_s = min(wait_s + 0.0005, 0.01)
-            state = self.look(slots)
-        return state
+    def rest_of(self, named: list[int], expected: dict[str, Any] | None, settle_s: float, pause_s: float) -> Any:
+        """The state of these sockets, when it is at rest or as expected."""
+        self.named = named
+        return self.rest(pause_s) if expected is None else self.rest_as(expected, settle_s)
 
 
 class Family:
@@ -135,7 +125,7 @@ class Family:
     def serve(self, world: Relative) -> Any:
         source = os.fdopen(os.dup(self.to[world.me][0]), "rb", buffering=0)
         signal.signal(signal.SIGALRM, lambda _number, _frame: None)
-        while line := read_line(source):
+        while line := source.readline():
             order = json.loads(line)
             world.sent, world.pattern = order["common"]["sent"], order["common"]["pattern"]
             world.begun = order["common"]["begun"]
@@ -155,7 +145,7 @@ class Family:
             world.clear()
             return {"trace": []}
         slots = [a for a in arguments if isinstance(a, int) and a in world.slots]
-        before = world.look_as(slots, expected and expected[1], settle_s, pause_s)
+        before = world.rest_of(slots, expected and expected[1], settle_s, pause_s)
         signal.alarm(HANG_S)
         try:
             if name == "fork":
@@ -176,7 +166,7 @@ class Family:
         after: Any = {}
         if name != "end":
             settled = expected is None or result == expected[0]
-            after = world.look_as(slots, expected and expected[2], settle_s if settled else 0, pause_s)
+            after = world.rest_of(slots, expected and expected[2], settle_s if settled else 0, pause_s)
         return {"trace": [result, before, after], "pid": pid}
 
     def pass_on(self, world: Relative, to: int, slot: int) -> Result:
@@ -204,11 +194,8 @@ class Family:
         ready, _, _ = select.select([self.back[process][0]], [], [], 2 * HANG_S + 2 * settle_s)
         if not ready:
             raise TimeoutError("hung")
-        source = self.back[process][0]
-        line = bytearray()
-        while not line.endswith(b"\n"):
-            line += os.read(source, 1)
-        answer = json.loads(bytes(line))
+        with open(self.back[process][0], "rb", buffering=0, closefd=False) as source:
+            answer = json.loads(source.readline())
         self.common = answer["common"]
         return answer
 
@@ -263,28 +250,6 @@ def has_gone(pid: int) -> bool:
         return True
 
 
-def read_line(source: Any) -> bytes:
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        part = source.read(1)
-        if not part:
-            return b""
-        line += part
-    return bytes(line)
-
-
-def main() -> None:
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    for line in sys.stdin:
-        order = json.loads(line)
-        family = Family()
-        try:
-            trace = family.run(order["script"], order.get("expected"), order["settle_s"], order["pause_s"])
-        except Exception as error:
-            trace = [f"{type(error).__name__}: {error}"]
-        family.clear()
-        print(json.dumps({"trace": trace, "descriptors": len(list(Path("/proc/self/fd").iterdir()))}), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    main(Family)
