@@ -5,6 +5,12 @@
 
 #include "ulp_stack_inside.h"
 
+/* What a read finds that finds nothing more: ulp_socket_end(). */
+static int end_of(const struct ulp_stack *s)
+{
+	return s->write_error ? s->write_error : -ENODATA;
+}
+
 ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_mark *mark)
 {
 	ssize_t n;
@@ -30,11 +36,10 @@ ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_
 			s->readable = false;
 		return n;
 	}
-	if (!n && s->write_error)
-		return s->read_error = s->write_error; /* ulp_socket_end() */
 	if (!n) {
-		s->ended = true;
-		return -ENODATA;
+		s->read_error = s->write_error;
+		s->ended = !s->read_error;
+		return end_of(s);
 	}
 	if (errno == EAGAIN) {
 		s->readable = false;
@@ -86,7 +91,7 @@ int ulp_socket_failed(struct ulp_layer *l, int error)
 
 int ulp_socket_end(const struct ulp_layer *l)
 {
-	return l->stack->write_error ? l->stack->write_error : -ENODATA;
+	return end_of(l->stack);
 }
 
 void ulp_socket_full(struct ulp_layer *l)

@@ -216,13 +216,13 @@ int ulp_finish_below(struct ulp_layer *l);
 int ulp_socket(const struct ulp_layer *l);
 /* A layer that uses ulp_socket() has found the socket full (or empty): wait for epoll. not_empty(): it has read, and
  * left what may be there. */
-void ulp_socket_not_empty(struct ulp_layer *l);
-/* ulp_socket_failed(): a write of its own has got this errno; returns it, negative. The kernel tells an error once, and
- * whoever reads then finds what looks like the peer's FIN: what that is, ulp_socket_end() says: -ENODATA, or -errno. */
-int ulp_socket_failed(struct ulp_layer *l, int error);
-int ulp_socket_end(const struct ulp_layer *l);
 void ulp_socket_full(struct ulp_layer *l);
 void ulp_socket_empty(struct ulp_layer *l);
+void ulp_socket_not_empty(struct ulp_layer *l);
+/* failed(): a write of its own has got this errno; returns it, negative. The kernel tells an error once, and whoever
+ * reads then finds what looks like the peer's FIN. What it is, end() says: -ENODATA, or -errno. */
+int ulp_socket_failed(struct ulp_layer *l, int error);
+int ulp_socket_end(const struct ulp_layer *l);
 /* Does the socket have something to read, as far as is known, and since when (as ulp_now_ns())? With this a layer
  * counts only time that the peer takes. */
 bool ulp_socket_readable(const struct ulp_layer *l, uint64_t *since_ns);

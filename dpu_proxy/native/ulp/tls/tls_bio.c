@@ -60,7 +60,7 @@ static int at_end(struct tls *t, BIO *bio)
 
 static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 {
-	int n;
+	int n, end;
 
 	t->dry = false;
 	if (!t->away && !ulp_step(t->layer, TLS_RECORD_STEPS)) { /* this reads one record */
@@ -73,10 +73,11 @@ static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 		if (!t->away)
 			ulp_socket_empty(t->layer);
 		wait_to_read(t, bio);
-	} else if (n == 0 && (t->away || ulp_socket_end(t->layer) == -ENODATA)) {
-		return at_end(t, bio);
 	} else if (n == 0) {
-		t->below_error = ulp_socket_end(t->layer);
+		end = t->away ? -ENODATA : ulp_socket_end(t->layer);
+		if (end == -ENODATA)
+			return at_end(t, bio);
+		t->below_error = end;
 		return -1;
 	} else if (n < 0 && errno != EBADMSG && errno != EMSGSIZE && errno != EINVAL) {
 		/* these three mean a bad record, which OpenSSL recognizes by errno */
