@@ -201,16 +201,16 @@ static int adopt(struct record_in *in, struct xts_exec_socket *out)
 	struct xts_sock *s;
 	int r = record_adopt(st, in, &s);
 
-	if (!r) {
+	if (s)
 		socket_hold(s);
+	if (!r) {
 		tell(out, s);
 		r = take_at_once(s);
-		if (r < 0 && s->in_use)
-			socket_free(s);
-		socket_put(s);
-	} else if (s) {
-		socket_free(s);
 	}
+	if (s && r < 0 && s->in_use)
+		socket_free(s);
+	if (s)
+		socket_put(s);
 	stack_leave(st);
 	return r;
 }

@@ -252,7 +252,7 @@ static int end(struct xts_sock *s, int r)
 	status_data(s);
 	status_ulps(s);
 	socket_changed(s, socket_events(s));
-	return r;
+	return r || s->open ? r : -EBADF;
 }
 
 /* Asks the proxy. The attributes of a push are already in call->value. 0 or -errno. */
